@@ -1,0 +1,1 @@
+"""A playground for JIT-compiled GPU matrix multiplication."""

@@ -1,0 +1,1 @@
+"""Frozen data that the rooms hand to each other; no I/O."""
