@@ -1,0 +1,340 @@
+"""Kernels on a real GPU, through CuPy."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from gemm_lab.core.backend import Argument, Pointer, TensorMapArgument
+from gemm_lab.core.kernel import CompiledKernel, KernelLaunch
+from gemm_lab.errors import LaunchError, UsageError
+from gemm_lab.gpu._cuda import cuda
+from gemm_lab.gpu.device import GpuInfo, NoGpu, find_gpu
+from gemm_lab.gpu.faults import translate, translated
+from gemm_lab.gpu.launch import LaunchCalls, PreparedLaunch, prepare_launch
+from gemm_lab.gpu.limits import FunctionFacts, check_launch, describe
+from gemm_lab.gpu.tensor_map import encode_tensor_map
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["DeviceBuffer", "GpuBackend", "LoadedKernel"]
+
+
+class DeviceBuffer:
+    """Device memory of `size_bytes`, aligned to 512 bytes (CuPy's pool), until it is freed."""
+
+    __slots__ = ("device", "memory", "size_bytes")
+
+    def __init__(self, memory: Any, size_bytes: int, device: int) -> None:
+        self.memory = memory
+        self.size_bytes = size_bytes
+        self.device = device
+
+    @property
+    def address(self) -> int:
+        """Byte address; LaunchError after `free`."""
+        if self.memory is None:
+            raise LaunchError("the buffer was freed", hint="allocate a new one")
+        return int(self.memory.ptr)
+
+
+class LoadedKernel:
+    """A cubin in a device's context: a handle and the driver's facts of each entry."""
+
+    def __init__(
+        self,
+        *,
+        compiled: CompiledKernel,
+        device: int,
+        functions: dict[str, int],
+        facts: dict[str, FunctionFacts],
+        module: object,
+    ) -> None:
+        self.compiled = compiled
+        self.device = device
+        self.facts = facts
+        self._functions = functions
+        self._module: object | None = module
+
+    def function(self, entry: str) -> int:
+        """The driver's handle; LaunchError when there is no such entry or it was unloaded."""
+        if self._module is None:
+            raise LaunchError(
+                f"{self.compiled.rendered.name} was unloaded", hint="load it again before a launch"
+            )
+        try:
+            return self._functions[entry]
+        except KeyError:
+            raise LaunchError(
+                f"{self.compiled.rendered.name} has no entry {entry!r}",
+                hint=f"entries: {', '.join(self._functions)}",
+            ) from None
+
+    @property
+    def module(self) -> object | None:
+        """CuPy's module, which keeps the code in the context; None after `release`."""
+        return self._module
+
+    def release(self) -> None:
+        """Let go of the module; it is unloaded when no prepared launch holds it any more."""
+        self._module = None
+        self._functions = {}
+
+
+class GpuBackend:
+    """The Backend of one device (None: CuPy's current one); NoGpuError when there is none.
+
+    Every method makes its device current for itself only. Work goes to the caller's current
+    CuPy stream on that device unless a stream handle is given.
+    """
+
+    name: Literal["gpu"] = "gpu"
+
+    def __init__(self, device: int | None = None) -> None:
+        found = find_gpu(device)
+        if isinstance(found, NoGpu):
+            raise found.error()
+        self.info: GpuInfo = found
+        self._lock = threading.Lock()
+        self._smem_allowed: dict[int, int] = {}
+
+    @property
+    def device(self) -> int:
+        """Index of the device."""
+        return self.info.index
+
+    @property
+    def device_name(self) -> str:
+        return self.info.name
+
+    @property
+    def arch(self) -> str:
+        return self.info.arch
+
+    @property
+    def sm_count(self) -> int:
+        return self.info.sm_count
+
+    # ---- kernels ----
+
+    def load(self, compiled: CompiledKernel, *, transient: bool = False) -> LoadedKernel:
+        """Load every entry of a cubin.
+
+        RawModule remembers each path until the process ends, so that a second load is free and
+        `unload` gives nothing back. With `transient` the cubin is loaded past that memory and
+        leaves the context at `unload`: for sweeps over thousands of kernels.
+        """
+        entries = compiled.rendered.entries
+        path = str(compiled.cubin_path)
+        with self._on_device(f"loading {path}"):
+            if transient:
+                module, functions = _load_transient(path, entries)
+            else:
+                module = cuda().cupy.RawModule(path=path)
+                functions = {e: int(module.get_function(e).kernel.ptr) for e in entries}
+            facts = {e: _facts(e, function) for e, function in functions.items()}
+        return LoadedKernel(
+            compiled=compiled,
+            device=self.device,
+            functions=functions,
+            facts=facts,
+            module=module,
+        )
+
+    def unload(self, loaded: LoadedKernel) -> None:
+        """Forget a kernel; frees its code when it was loaded as transient."""
+        with self._lock:
+            for entry in loaded.facts:
+                if loaded.module is not None:
+                    self._smem_allowed.pop(loaded.function(entry), None)
+        with self._on_device("unloading a kernel"):
+            loaded.release()
+
+    def prepare(
+        self, loaded: LoadedKernel, launch: KernelLaunch, arguments: Sequence[Argument]
+    ) -> PreparedLaunch:
+        """Check a launch against the limits, pack its arguments, opt in to its shared memory.
+
+        The result repeats it with new addresses at the least host cost.
+        """
+        if len(arguments) != len(launch.params):
+            raise LaunchError(
+                f"{launch.entry} takes {len(launch.params)} arguments, got {len(arguments)}",
+                hint=f"its parameters: {', '.join(launch.params)}",
+            )
+        function = loaded.function(launch.entry)
+        facts = loaded.facts[launch.entry]
+        check_launch(launch, facts, self.info.limits)
+        self._allow_smem(function, launch, facts)
+        return prepare_launch(
+            function=function,
+            launch=launch,
+            arguments=arguments,
+            device=self.device,
+            calls=_launch_calls(),
+            description=describe(launch, facts),
+            owner=loaded.module,
+        )
+
+    def launch(
+        self,
+        loaded: LoadedKernel,
+        launch: KernelLaunch,
+        arguments: Sequence[Argument],
+        *,
+        stream: int | None = None,
+    ) -> None:
+        """One launch, checked and packed anew; `prepare` is for the ones that come again."""
+        addresses = [a.address for a in arguments if isinstance(a, (Pointer, TensorMapArgument))]
+        self.prepare(loaded, launch, arguments).launch(addresses, stream)
+
+    def occupancy_blocks(self, loaded: LoadedKernel, launch: KernelLaunch) -> int:
+        """Blocks of this launch that one multiprocessor holds at once, by the driver's answer."""
+        function = loaded.function(launch.entry)
+        x, y, z = launch.block
+        self._allow_smem(function, launch, loaded.facts[launch.entry])
+        with self._on_device(describe(launch)):
+            return int(
+                cuda().driver.occupancyMaxActiveBlocksPerMultiprocessor(
+                    function, x * y * z, launch.smem_bytes
+                )
+            )
+
+    def _allow_smem(self, function: int, launch: KernelLaunch, facts: FunctionFacts) -> None:
+        # Always: 48 KiB less the static part is the default limit, whatever the card has.
+        if launch.smem_bytes == 0:
+            return
+        driver = cuda().driver
+        with self._lock:
+            if self._smem_allowed.get(function, 0) >= launch.smem_bytes:
+                return
+            with self._on_device(describe(launch, facts)):
+                driver.funcSetAttribute(
+                    function,
+                    driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                    launch.smem_bytes,
+                )
+            self._smem_allowed[function] = launch.smem_bytes
+
+    # ---- memory ----
+
+    def alloc(self, size_bytes: int) -> DeviceBuffer:
+        """Uninitialised device memory; ResourceError when there is not enough."""
+        if size_bytes < 0:
+            raise UsageError(f"cannot allocate {size_bytes} bytes")
+        with self._on_device(f"allocating {size_bytes} bytes"):
+            return DeviceBuffer(cuda().cupy.cuda.alloc(size_bytes), size_bytes, self.device)
+
+    def free(self, buffer: DeviceBuffer) -> None:
+        """Give memory back to CuPy's pool; freeing twice is harmless."""
+        buffer.memory = None
+
+    def upload(self, array: np.ndarray[Any, Any]) -> DeviceBuffer:
+        """A copy of a host array in device memory, row-major; complete on return."""
+        import numpy
+
+        packed = numpy.ascontiguousarray(array)
+        buffer = self.alloc(packed.nbytes)
+        if packed.nbytes:
+            with self._on_device(f"copying {packed.nbytes} bytes to the device"):
+                stream = cuda().cupy.cuda.get_current_stream()
+                buffer.memory.copy_from_host_async(packed.ctypes.data, packed.nbytes, stream)
+                stream.synchronize()
+        return buffer
+
+    def download(
+        self, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...]
+    ) -> np.ndarray[Any, Any]:
+        """The first elements of a buffer, after all work on the current stream.
+
+        Call `synchronize` before it when the work went to another stream.
+        """
+        import numpy
+
+        array = numpy.empty(shape, dtype)
+        if array.nbytes > buffer.size_bytes:
+            raise UsageError(
+                f"the buffer holds {buffer.size_bytes} bytes, {array.nbytes} were asked for"
+            )
+        if array.nbytes:
+            address = array.ctypes.data
+            with self._on_device(f"copying {array.nbytes} bytes from the device"):
+                stream = cuda().cupy.cuda.get_current_stream()
+                buffer.memory.copy_to_host_async(address, array.nbytes, stream)
+                stream.synchronize()
+        return array
+
+    def address(self, buffer: DeviceBuffer) -> int:
+        """Byte address of a buffer."""
+        return buffer.address
+
+    def fill(self, buffer: DeviceBuffer, byte: int) -> None:
+        """Set every byte, on the current stream (0xFF makes a NaN of every float type here)."""
+        if buffer.size_bytes:
+            with self._on_device(f"filling {buffer.size_bytes} bytes"):
+                buffer.memory.memset_async(byte, buffer.size_bytes)
+
+    def synchronize(self) -> None:
+        """Wait for all work of the device; what broke off there is reported here."""
+        with self._on_device("waiting for the device"):
+            cuda().runtime.deviceSynchronize()
+
+    def current_stream(self) -> int:
+        """Handle of the calling thread's current stream on this device."""
+        return int(cuda().cupy.cuda.get_current_stream(self.device).ptr)
+
+    @contextmanager
+    def _on_device(self, doing: str) -> Iterator[None]:
+        with translated(doing), cuda().cupy.cuda.Device(self.device):
+            yield
+
+
+def _load_transient(path: str, entries: Sequence[str]) -> tuple[Any, dict[str, int]]:
+    try:
+        image = Path(path).read_bytes()
+    except OSError as fault:
+        raise LaunchError(f"the cubin cannot be read: {fault}", hint="compile it again") from fault
+    module = cuda().module_class()
+    module.load(image)
+    return module, {e: int(module.get_function(e).ptr) for e in entries}
+
+
+def _facts(entry: str, function: int) -> FunctionFacts:
+    driver = cuda().driver
+
+    def attribute(name: str) -> int:
+        return int(driver.funcGetAttribute(getattr(driver, f"CU_FUNC_ATTRIBUTE_{name}"), function))
+
+    return FunctionFacts(
+        entry=entry,
+        registers_per_thread=attribute("NUM_REGS"),
+        static_smem_bytes=attribute("SHARED_SIZE_BYTES"),
+        local_bytes=attribute("LOCAL_SIZE_BYTES"),
+        max_threads_per_block=attribute("MAX_THREADS_PER_BLOCK"),
+        binary_version=attribute("BINARY_VERSION"),
+    )
+
+
+@functools.cache
+def _launch_calls() -> LaunchCalls:
+    found = cuda()
+
+    def bind_context(device: int) -> None:
+        found.runtime.setDevice(device)
+        found.runtime.free(0)
+
+    return LaunchCalls(
+        launch_kernel=found.driver.launchKernel,
+        current_stream=found.cupy.cuda.get_current_stream,
+        current_device=found.runtime.getDevice,
+        use_device=found.cupy.cuda.Device,
+        bind_context=bind_context,
+        encode_tensor_map=encode_tensor_map,
+        errors=found.errors,
+        translate=translate,
+    )
