@@ -12,6 +12,7 @@ from gemm_lab.core.dtypes import DType, Layout, ScalarType
 from gemm_lab.core.problem import Alignment, Shape
 
 __all__ = [
+    "SWIZZLES",
     "CompiledKernel",
     "Config",
     "KernelLaunch",
@@ -25,6 +26,7 @@ __all__ = [
 
 TunableValue = int | str | bool
 Swizzle = Literal["none", "32B", "64B", "128B"]
+SWIZZLES: tuple[Swizzle, ...] = ("none", "32B", "64B", "128B")
 
 
 class Config(Mapping[str, TunableValue]):

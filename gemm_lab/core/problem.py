@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from gemm_lab.core.dtypes import DType, Layout, ScalarType
 from gemm_lab.errors import UsageError
 
-__all__ = ["INT_MAX", "Alignment", "GemmProblem", "Shape", "Strides"]
+__all__ = ["MAX_EXTENT", "Alignment", "GemmProblem", "Shape", "Strides"]
 
-INT_MAX = 2**31 - 1
+# Below 2^31 by more than any tile, so that an index past the edge cannot overflow an int.
+MAX_EXTENT = 2**31 - 2**16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +25,9 @@ class Shape:
     def __post_init__(self) -> None:
         for name in ("m", "n", "k", "batch"):
             value = getattr(self, name)
-            if not 0 <= value <= INT_MAX:
+            if not 0 <= value <= MAX_EXTENT:
                 raise UsageError(
-                    f"{name} = {value} is out of range", hint=f"it must lie in 0 to {INT_MAX}"
+                    f"{name} = {value} is out of range", hint=f"it must lie in 0 to {MAX_EXTENT}"
                 )
 
     @property

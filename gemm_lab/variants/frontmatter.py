@@ -1,0 +1,410 @@
+"""Reads a variant file: splits off the TOML, checks every key, says file and line of a fault."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gemm_lab.core.arch import arch_number
+from gemm_lab.core.dtypes import DTYPES, LAYOUTS
+from gemm_lab.core.kernel import SWIZZLES, TunableValue
+from gemm_lab.core.params import DEFAULT_PARAMS, PARAMS
+from gemm_lab.errors import UsageError, VariantError
+from gemm_lab.variants.expressions import FUNCTIONS, Expression, ExpressionError
+from gemm_lab.variants.variant import (
+    DTypeSupport,
+    LaunchStep,
+    Rule,
+    TensorMapDecl,
+    Tunable,
+    Variant,
+    Workspace,
+)
+
+__all__ = ["PROBLEM_NAMES", "SPEC_NAMES", "SUFFIX", "line_in", "load_variant"]
+
+SUFFIX = ".cu.j2"
+# What derived lines and rules may read beside tunables; see resolve.spec_scope.
+SPEC_NAMES = (
+    "DTYPE", "OUT", "LAYOUT", "LAYOUT_A", "LAYOUT_B", "SIZE_A", "SIZE_B", "SIZE_C",
+    "VEC_A", "VEC_B", "VEC_C", "ARCH", "MAX_SMEM", "MAX_STATIC_SMEM", "MAX_THREADS",
+    "MAX_REGISTERS", "REGISTERS_PER_SM", "SMEM_PER_SM",
+)  # fmt: skip
+# What launches, workspace and tensor maps may read besides.
+PROBLEM_NAMES = ("M", "N", "K", "batch", "SMS")
+
+_TOP = {
+    "title", "idea", "after", "params", "dtype", "tunables", "derived", "rules", "launch",
+    "workspace", "tensor_maps",
+}  # fmt: skip
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+_TUNABLE_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+
+
+def load_variant(path: Path) -> Variant:
+    """The variant of a file; VariantError with file, line and key when something is wrong."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise VariantError(f"cannot be read: {error.strerror}", file=str(path)) from None
+    except UnicodeDecodeError as error:
+        raise VariantError(f"is not UTF-8 text: {error.reason}", file=str(path)) from None
+    return _Reader(path, text).variant()
+
+
+def line_in(text: str, key: str) -> int | None:
+    """Line of "tunables.BM.default" in a variant file, as near as the text tells."""
+    lines = text.splitlines()
+    parts = key.split(".")
+    for depth in range(len(parts), 0, -1):
+        name = re.escape(".".join(parts[:depth]))
+        header = re.compile(r"\s*\[\[?\s*" + name + r"\s*\]\]?")
+        for number, line in enumerate(lines):
+            if header.match(line):
+                if depth == len(parts):
+                    return number + 1
+                inner = _key_after(lines, number + 1, parts[depth])
+                return (inner if inner is not None else number) + 1
+    top = _key_after(lines, 0, parts[0])
+    return None if top is None else top + 1
+
+
+def _key_after(lines: list[str], start: int, name: str) -> int | None:
+    wanted = re.compile(r"\s*[\"']?" + re.escape(name) + r"[\"']?\s*=")
+    for number in range(start, len(lines)):
+        if wanted.match(lines[number]):
+            return number
+        if lines[number].strip() == "---*/" or (start and re.match(r"\s*\[", lines[number])):
+            return None
+    return None
+
+
+class _Reader:
+    """One file while it is read; knows where each key stands."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self.text = text
+        lines = text.splitlines()
+        if not lines or lines[0].strip() != "/*---":
+            raise VariantError(
+                "no front matter",
+                file=str(path),
+                line=1,
+                hint="the file begins with a line /*---, TOML, and a line ---*/",
+            )
+        ends = [i for i, line in enumerate(lines) if line.strip() == "---*/"]
+        if not ends:
+            raise VariantError("the front matter never ends", file=str(path), line=1,
+                               hint="close it with a line ---*/")  # fmt: skip
+        self.front = lines[1 : ends[0]]
+        # The body keeps its line numbers, so that Jinja's errors point into the file.
+        self.body = "\n" * (ends[0] + 1) + "\n".join(lines[ends[0] + 1 :]) + "\n"
+        try:
+            self.data: dict[str, Any] = tomllib.loads("\n".join(self.front))
+        except tomllib.TOMLDecodeError as error:
+            place = re.search(r"at line (\d+)", str(error))
+            line = int(place[1]) + 1 if place else ends[0]
+            raise VariantError(f"TOML: {error}", file=str(path), line=line) from None
+        if not "".join(lines[ends[0] + 1 :]).strip():
+            raise VariantError("no CUDA after the front matter", file=str(path), line=ends[0] + 1)
+
+    def fail(self, key: str, message: str, hint: str | None = None) -> VariantError:
+        return VariantError(
+            message, file=str(self.path), line=line_in(self.text, key), key=key, hint=hint
+        )
+
+    # ---- pieces ----
+
+    def table(self, value: Any, key: str, allowed: set[str]) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self.fail(key, f"must be a table, not {type(value).__name__}")
+        for name in value:
+            if name not in allowed:
+                near = difflib.get_close_matches(name, allowed, 1)
+                raise self.fail(
+                    f"{key}.{name}" if key else name,
+                    f"unknown key {name!r}",
+                    f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(allowed))}",
+                )
+        return value
+
+    def string(self, table: Mapping[str, Any], name: str, key: str, default: str | None) -> str:
+        value = table.get(name, default)
+        if not isinstance(value, str) or (default is None and not value.strip()):
+            raise self.fail(f"{key}.{name}".lstrip("."), "must be a text and is needed")
+        return value
+
+    def expression(self, text: Any, key: str, known: set[str]) -> Expression:
+        if isinstance(text, bool) or not isinstance(text, str | int):
+            raise self.fail(key, f"must be a text or a whole number, not {text!r}")
+        try:
+            expression = Expression(str(text))
+        except ExpressionError as error:
+            raise self.fail(key, str(error)) from None
+        unknown = expression.unknown(known)
+        if unknown:
+            near = difflib.get_close_matches(unknown[0], known, 1)
+            raise self.fail(
+                key,
+                f"{text!r} reads {unknown[0]}, which nothing defines",
+                f"did you mean {near[0]}?"
+                if near
+                else f"known here: {', '.join(sorted(known))}; functions {', '.join(FUNCTIONS)}",
+            )
+        return expression
+
+    def triple(
+        self, value: Any, key: str, known: set[str]
+    ) -> tuple[Expression, Expression, Expression]:
+        if not isinstance(value, list) or not 1 <= len(value) <= 3:
+            raise self.fail(key, "must be a list of one to three expressions: [x, y, z]")
+        padded = [*value, 1, 1][:3]
+        x, y, z = (self.expression(item, key, known) for item in padded)
+        return x, y, z
+
+    def params(self, value: Any, key: str) -> tuple[str, ...]:
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.fail(key, "must be a list of parameter names")
+        for name in value:
+            if name not in PARAMS:
+                near = difflib.get_close_matches(name, PARAMS, 1)
+                raise self.fail(
+                    key,
+                    f"unknown parameter {name!r}",
+                    f"did you mean {near[0]}?" if near else f"known: {', '.join(PARAMS)}",
+                )
+        if len(set(value)) != len(value):
+            raise self.fail(key, "names a parameter twice")
+        return tuple(value)
+
+    # ---- tables ----
+
+    def variant(self) -> Variant:
+        data = self.table(self.data, "", _TOP)
+        name = self.path.name.removesuffix(SUFFIX)
+        tunables = self.tunables(data.get("tunables", {}))
+        known = set(tunables) | set(SPEC_NAMES)
+        derived: dict[str, Expression] = {}
+        for key, text in self.table_of(data.get("derived", {}), "derived").items():
+            if not _TUNABLE_NAME.fullmatch(key) or key in known:
+                raise self.fail(
+                    f"derived.{key}", "a derived name is new and written in capitals: THREADS"
+                )
+            derived[key] = self.expression(text, f"derived.{key}", known)
+            known.add(key)
+        launch_names = known | set(PROBLEM_NAMES)
+        maps = self.tensor_maps(data.get("tensor_maps", {}), launch_names)
+        workspace = self.workspace(data.get("workspace"), launch_names)
+        launches = self.launches(data, name, launch_names)
+        self.check_declared(launches, maps, workspace)
+        after = data.get("after")
+        if after is not None and not isinstance(after, str):
+            raise self.fail("after", "must be the name of a variant")
+        return Variant(
+            name=name,
+            path=self.path,
+            title=self.string(data, "title", "", None),
+            idea=self.string(data, "idea", "", None),
+            after=after or None,
+            dtypes=self.dtypes(data.get("dtype"), tunables),
+            tunables=tunables,
+            derived=derived,
+            rules=self.rules(data.get("rules", []), known),
+            launches=launches,
+            workspace=workspace,
+            tensor_maps=maps,
+            text=self.text,
+            body=self.body,
+        )
+
+    def table_of(self, value: Any, key: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self.fail(key, f"must be a table, not {type(value).__name__}")
+        return value
+
+    def tunables(self, value: Any) -> dict[str, Tunable]:
+        found: dict[str, Tunable] = {}
+        for name, raw in self.table_of(value, "tunables").items():
+            key = f"tunables.{name}"
+            if not _TUNABLE_NAME.fullmatch(name) or name in SPEC_NAMES or name in PROBLEM_NAMES:
+                raise self.fail(key, "a tunable is written in capitals and is no name of the lab")
+            table = self.table(raw, key, {"default", "search", "doc", "choices", "min"})
+            found[name] = self.tunable(name, key, table)
+        return found
+
+    def tunable(self, name: str, key: str, table: dict[str, Any]) -> Tunable:
+        if "default" not in table or not isinstance(table["default"], int | str):
+            raise self.fail(f"{key}.default", "a default is needed: a number, true/false or a word")
+        choices = table.get("choices", [])
+        if not isinstance(choices, list) or not all(isinstance(c, str) and c for c in choices):
+            raise self.fail(f"{key}.choices", "must be a list of words")
+        if isinstance(table["default"], str) and not choices:
+            raise self.fail(f"{key}.default", "a word as default needs choices = [...]")
+        minimum = table.get("min", 1)
+        if isinstance(minimum, bool) or not isinstance(minimum, int) or minimum < 0:
+            raise self.fail(f"{key}.min", "must be a whole number, 0 or above")
+        tunable = Tunable(
+            name=name,
+            default=table["default"],
+            doc=self.string(table, "doc", key, None),
+            minimum=minimum,
+            choices=tuple(choices),
+        )
+        self.value(tunable, table["default"], f"{key}.default")
+        search = table.get("search", [])
+        if not isinstance(search, list):
+            raise self.fail(f"{key}.search", "must be a list of values")
+        values = tuple(self.value(tunable, item, f"{key}.search") for item in search)
+        return Tunable(
+            name=name,
+            default=tunable.default,
+            doc=tunable.doc,
+            minimum=minimum,
+            choices=tunable.choices,
+            search=values,
+        )
+
+    def value(self, tunable: Tunable, value: Any, key: str) -> TunableValue:
+        """A value written in the file: of the tunable's own type, and in its range."""
+        wanted = type(tunable.default)
+        if type(value) is not wanted:
+            raise self.fail(key, f"{value!r} is not of the default's kind, {wanted.__name__}")
+        try:
+            return tunable.parse(value)
+        except UsageError as error:
+            raise self.fail(key, error.message, error.hint) from None
+
+    def dtypes(self, value: Any, tunables: Mapping[str, Tunable]) -> dict[str, DTypeSupport]:
+        if not isinstance(value, dict) or not value:
+            raise self.fail("dtype", "at least one table [dtype.NAME] is needed",
+                            f"names: {', '.join(DTYPES)}")  # fmt: skip
+        found: dict[str, DTypeSupport] = {}
+        for name, raw in value.items():
+            key = f"dtype.{name}"
+            if name not in DTYPES:
+                raise self.fail(key, f"unknown dtype {name!r}", f"known: {', '.join(DTYPES)}")
+            table = self.table(raw, key, {"layouts", "arch", "defaults", "outs"})
+            layouts = table.get("layouts", ["nn"])
+            if not isinstance(layouts, list) or not layouts or set(layouts) - set(LAYOUTS):
+                raise self.fail(f"{key}.layouts", f"must be a list out of {', '.join(LAYOUTS)}")
+            arch = self.string(table, "arch", key, "sm_70")
+            try:
+                arch_number(arch)
+            except UsageError as error:
+                raise self.fail(f"{key}.arch", error.message, error.hint) from None
+            possible = [o.name for o in DTYPES[name].outs]
+            outs = table.get("outs", possible)
+            if not isinstance(outs, list) or not outs or set(outs) - set(possible):
+                raise self.fail(f"{key}.outs", f"must be a list out of {', '.join(possible)}")
+            defaults: dict[str, TunableValue] = {}
+            for knob, raw_value in self.table_of(
+                table.get("defaults", {}), f"{key}.defaults"
+            ).items():
+                if knob not in tunables:
+                    raise self.fail(f"{key}.defaults", f"{knob} is no tunable of this variant")
+                defaults[knob] = self.value(tunables[knob], raw_value, f"{key}.defaults")
+            found[name] = DTypeSupport(
+                dtype=DTYPES[name],
+                layouts=tuple(layouts),
+                arch=arch,
+                outs=tuple(outs),
+                defaults=defaults,
+            )
+        return found
+
+    def rules(self, value: Any, known: set[str]) -> tuple[Rule, ...]:
+        if not isinstance(value, list):
+            raise self.fail("rules", "must be written as [[rules]]")
+        found = []
+        for raw in value:
+            table = self.table(raw, "rules", {"check", "say"})
+            check = self.expression(table.get("check"), "rules", known)
+            found.append(Rule(check=check, say=self.string(table, "say", "rules", None)))
+        return tuple(found)
+
+    def launches(
+        self, data: Mapping[str, Any], name: str, known: set[str]
+    ) -> tuple[LaunchStep, ...]:
+        raw = data.get("launch")
+        steps = raw if isinstance(raw, list) else [raw]
+        if not raw or not all(isinstance(step, dict) for step in steps):
+            raise self.fail("launch", "a table [launch] with grid and block is needed")
+        shared = self.params(data.get("params", list(DEFAULT_PARAMS)), "params")
+        allowed = {"entry", "params", "grid", "block", "cluster", "smem", "static_smem", "when"}
+        read: Callable[[Any, str], Expression] = lambda text, key: self.expression(  # noqa: E731
+            text, f"launch.{key}", known
+        )
+        found = []
+        for step in steps:
+            table = self.table(step, "launch", allowed)
+            for needed in ("grid", "block"):
+                if needed not in table:
+                    raise self.fail("launch", f"{needed} is needed")
+            entry = self.string(table, "entry", "launch", re.sub(r"\W", "_", name))
+            if not _IDENTIFIER.fullmatch(entry):
+                raise self.fail("launch.entry", f"{entry!r} is no name of a C function")
+            params = table.get("params")
+            found.append(
+                LaunchStep(
+                    entry=entry,
+                    params=shared if params is None else self.params(params, "launch.params"),
+                    grid=self.triple(table["grid"], "launch.grid", known),
+                    block=self.triple(table["block"], "launch.block", known),
+                    cluster=self.triple(table.get("cluster", [1]), "launch.cluster", known),
+                    smem=read(table.get("smem", 0), "smem"),
+                    static_smem=read(table.get("static_smem", 0), "static_smem"),
+                    when=read(table.get("when", 1), "when"),
+                )
+            )
+        if len({step.entry for step in found}) != len(found):
+            raise self.fail("launch.entry", "two launches have the same entry")
+        return tuple(found)
+
+    def workspace(self, value: Any, known: set[str]) -> Workspace | None:
+        if value is None:
+            return None
+        table = self.table(value, "workspace", {"bytes", "zero"})
+        zero = table.get("zero", False)
+        if not isinstance(zero, bool):
+            raise self.fail("workspace.zero", "must be true or false")
+        return Workspace(
+            size_bytes=self.expression(table.get("bytes"), "workspace.bytes", known), zero=zero
+        )
+
+    def tensor_maps(self, value: Any, known: set[str]) -> dict[str, TensorMapDecl]:
+        found: dict[str, TensorMapDecl] = {}
+        for operand, raw in self.table_of(value, "tensor_maps").items():
+            key = f"tensor_maps.{operand}"
+            if operand not in ("a", "b", "c"):
+                raise self.fail(key, "a tensor map is of a, b or c")
+            table = self.table(raw, key, {"box", "swizzle"})
+            box = table.get("box")
+            if not isinstance(box, list) or not 1 <= len(box) <= 2:
+                raise self.fail(f"{key}.box", "must be [inner, outer], in elements")
+            swizzle = self.string(table, "swizzle", key, "none")
+            word = f"'{swizzle}'" if swizzle in SWIZZLES else swizzle
+            found[operand] = TensorMapDecl(
+                operand=operand,
+                box=tuple(self.expression(item, f"{key}.box", known) for item in box),
+                swizzle=self.expression(word, f"{key}.swizzle", known),
+            )
+        return found
+
+    def check_declared(
+        self,
+        launches: tuple[LaunchStep, ...],
+        maps: Mapping[str, TensorMapDecl],
+        workspace: Workspace | None,
+    ) -> None:
+        """A parameter that the host must prepare needs its table."""
+        for step in launches:
+            for operand in ("a", "b", "c"):
+                if f"tma_{operand}" in step.params and operand not in maps:
+                    raise self.fail("params", f"tma_{operand} needs [tensor_maps.{operand}]")
+            if "workspace" in step.params and workspace is None:
+                raise self.fail("params", "workspace needs [workspace] bytes = ...")
