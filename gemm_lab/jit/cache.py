@@ -1,0 +1,394 @@
+"""The kernel cache on disk: one folder a kernel, written beside and renamed whole.
+
+    <root>/<name>-<hash16>/kernel.cu .ptx .cubin .json
+    <root>/toolchain-<hash16>.json           what the compiler says of itself
+    <root>/tmp-*, bad-*                      on the way in, on the way out
+
+There are no locks. A reader trusts an entry only if the checksum of each file holds; a writer
+that comes second takes the first one's entry; a process that dies leaves a tmp folder, which
+`prune` and `clear` sweep after an hour.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gemm_lab.core.kernel import Resources
+
+__all__ = ["Cache", "CacheEntry", "CacheInfo", "CachedKernel", "PruneResult", "default_cache"]
+
+SCHEMA = 1
+LEFTOVER_S = 3600.0
+FILES = ("kernel.cu", "kernel.ptx", "kernel.cubin")
+_ENTRY = re.compile(r"(?P<variant>.+)-(?P<hash>[0-9a-f]{16})$")
+
+_log = logging.getLogger("gemm_lab")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CachedKernel:
+    """An entry as it was read or is to be written; `folder` is where it lies."""
+
+    source: str
+    ptx: str
+    cubin: bytes
+    log: str
+    resources: Mapping[str, Resources]
+    arch: str
+    options: tuple[str, ...]
+    nvrtc_version: str
+    header_set: str
+    compile_ms: float
+    folder: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheEntry:
+    """One kernel on disk; age since it was last used."""
+
+    variant: str
+    hash: str
+    arch: str
+    size_bytes: int
+    age_s: float
+    path: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheInfo:
+    """The cache as a whole."""
+
+    directory: Path
+    writable: bool
+    entry_count: int
+    size_bytes: int
+    leftover_count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PruneResult:
+    """What a sweep took away."""
+
+    entry_count: int
+    freed_bytes: int
+
+
+class Cache:
+    """Compiled kernels under one folder; None is the folder that the environment names.
+
+    Nothing is written, and no folder made, before the first kernel is put.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
+        self.directory = Path(directory).absolute() if directory else cache_directory()
+
+    def get(self, name: str, key: str) -> CachedKernel | None:
+        """The entry of that key; None if there is none. A bad one is moved away."""
+        for root in (self.directory, _fallback_made()):
+            if root is None:
+                continue
+            folder = root / entry_name(name, key)
+            try:
+                entry = _read(folder, key)
+            except FileNotFoundError:
+                if os.path.lexists(folder):
+                    self._discard_bad(folder, key, "a file is missing")
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                self._discard_bad(folder, key, str(error))
+            else:
+                # The date of the last use is what prune goes by; a read-only cache keeps its own.
+                with contextlib.suppress(OSError):
+                    os.utime(folder / "kernel.json")
+                return entry
+        return None
+
+    def put(self, name: str, key: str, kernel: CachedKernel) -> CachedKernel:
+        """Keep the kernel and return it with its folder; the other's entry if it was faster.
+
+        Where the cache cannot be written, a temporary folder of this process takes it.
+        """
+        try:
+            return self._put(self.directory, name, key, kernel)
+        except OSError as error:
+            _warn_once(
+                f"the kernel cache {self.directory} cannot be written ({error.strerror or error}); "
+                "compiled kernels are kept until this process ends. Set GEMM_LAB_CACHE_DIR to a "
+                "folder that can be written"
+            )
+        return self._put(fallback_directory(), name, key, kernel)
+
+    def _put(self, root: Path, name: str, key: str, kernel: CachedKernel) -> CachedKernel:
+        root.mkdir(parents=True, exist_ok=True)
+        beside = root / f"tmp-{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        folder = root / entry_name(name, key)
+        try:
+            _write(beside, key, kernel)
+            # Twice: an entry in the way that is not good is moved off once, then ours goes in.
+            for _ in range(2):
+                try:
+                    os.rename(beside, folder)
+                except OSError:
+                    if not os.path.lexists(folder):
+                        raise
+                else:
+                    return _at(kernel, folder)
+                with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                    return _read(folder, key)
+                self._discard_bad(folder, key, "not a whole entry")
+            raise FileExistsError(f"{folder} is in the way")
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+
+    def _discard_bad(self, folder: Path, key: str, why: str) -> None:
+        """Move the entry away, then look again: another process may just have replaced it."""
+        away = folder.parent / f"bad-{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        try:
+            os.rename(folder, away)
+        except OSError:
+            return
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            _read(away, key)
+            os.rename(away, folder)
+            return
+        _log.info("cache entry %s is bad (%s) and will be built anew", folder.name, why)
+        _remove(away)
+
+    def entries(self) -> list[CacheEntry]:
+        """Every entry, most recently used first."""
+        found = []
+        now = time.time()
+        for folder in self._children():
+            match = _ENTRY.match(folder.name)
+            if not match or folder.name.startswith(("tmp-", "bad-")):
+                continue
+            try:
+                document = json.loads((folder / "kernel.json").read_bytes())
+                used = (folder / "kernel.json").stat().st_mtime
+                arch = str(document["arch"])
+            except (OSError, ValueError, KeyError, TypeError):
+                used, arch = _modified(folder), ""
+            found.append(
+                CacheEntry(
+                    variant=match["variant"],
+                    hash=match["hash"],
+                    arch=arch,
+                    size_bytes=_size(folder),
+                    age_s=max(0.0, now - used),
+                    path=folder,
+                )
+            )
+        return sorted(found, key=lambda entry: entry.age_s)
+
+    def info(self) -> CacheInfo:
+        """Where the cache is, what it holds."""
+        entries = self.entries()
+        return CacheInfo(
+            directory=self.directory,
+            writable=writable(self.directory),
+            entry_count=len(entries),
+            size_bytes=sum(entry.size_bytes for entry in entries),
+            leftover_count=sum(1 for _ in self._leftovers(0.0)),
+        )
+
+    def clear(self) -> PruneResult:
+        """Remove every entry and note, and what dead processes left; nothing else."""
+        result = self.prune(older_than_s=-1.0)
+        for note in self._children():
+            if re.fullmatch(r"toolchain-[0-9a-f]{16}\.json", note.name):
+                with contextlib.suppress(OSError):
+                    note.unlink()
+        return result
+
+    def prune(
+        self, *, max_bytes: int | None = None, older_than_s: float | None = None
+    ) -> PruneResult:
+        """Remove entries not used for `older_than_s`, then the oldest down to `max_bytes`."""
+        for leftover in self._leftovers(LEFTOVER_S):
+            _remove(leftover)
+        doomed, kept_bytes = [], 0
+        for entry in self.entries():
+            kept_bytes += entry.size_bytes
+            too_old = older_than_s is not None and entry.age_s > older_than_s
+            too_much = max_bytes is not None and kept_bytes > max_bytes
+            if too_old or too_much:
+                kept_bytes -= entry.size_bytes
+                doomed.append(entry)
+        count = freed = 0
+        for entry in doomed:
+            away = self.directory / f"bad-{os.getpid()}-{uuid.uuid4().hex[:12]}"
+            with contextlib.suppress(OSError):
+                os.rename(entry.path, away)
+                _remove(away)
+                count, freed = count + 1, freed + entry.size_bytes
+        return PruneResult(entry_count=count, freed_bytes=freed)
+
+    def _children(self) -> list[Path]:
+        try:
+            return sorted(self.directory.iterdir())
+        except OSError:
+            return []
+
+    def _leftovers(self, age_s: float) -> list[Path]:
+        """Folders in passage that are older than `age_s`."""
+        limit = time.time() - age_s
+        return [
+            path
+            for path in self._children()
+            if re.match(r"(tmp|bad)-(\d+|note)-", path.name) and _modified(path) <= limit
+        ]
+
+
+def entry_name(name: str, key: str) -> str:
+    """<name>-<hash16>"""
+    return f"{name}-{key[:16]}"
+
+
+def cache_directory() -> Path:
+    """GEMM_LAB_CACHE_DIR, else the platform's cache folder."""
+    if named := os.environ.get("GEMM_LAB_CACHE_DIR"):
+        return Path(named).expanduser().absolute()
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("gemm-lab", appauthor=False)).absolute()
+
+
+def default_cache() -> Cache:
+    """The cache of the environment as it is now."""
+    return Cache()
+
+
+def writable(directory: Path) -> bool:
+    """Whether a file can be made there, tried out: permission bits say nothing of root."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(b"x")
+            file.flush()
+    except OSError:
+        return False
+    return True
+
+
+_fallback: Path | None = None
+_fallback_lock = threading.Lock()
+
+
+def fallback_directory() -> Path:
+    """A temporary cache folder of this process, removed when it ends."""
+    global _fallback
+    with _fallback_lock:
+        if _fallback is None or not _fallback.is_dir():
+            _fallback = Path(tempfile.mkdtemp(prefix="gemm-lab-"))
+            atexit.register(shutil.rmtree, _fallback, ignore_errors=True)
+        return _fallback
+
+
+def _fallback_made() -> Path | None:
+    return _fallback
+
+
+@functools.lru_cache(maxsize=1)
+def _warn_once(text: str) -> None:
+    _log.warning(text)
+
+
+def _write(folder: Path, key: str, kernel: CachedKernel) -> None:
+    contents = {
+        "kernel.cu": kernel.source.encode(),
+        "kernel.ptx": kernel.ptx.encode(),
+        "kernel.cubin": kernel.cubin,
+    }
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "key": key,
+        "arch": kernel.arch,
+        "options": list(kernel.options),
+        "versions": {"nvrtc": kernel.nvrtc_version, "headers": kernel.header_set},
+        "resources": {name: asdict(used) for name, used in kernel.resources.items()},
+        "sha256": {name: _sha256(data) for name, data in contents.items()},
+        "compile_ms": round(kernel.compile_ms, 3),
+        "log": kernel.log,
+    }
+    document["check"] = _document_check(document)
+    folder.mkdir()
+    for name, data in contents.items():
+        (folder / name).write_bytes(data)
+    (folder / "kernel.json").write_text(json.dumps(document, indent=1), encoding="ascii")
+
+
+def _read(folder: Path, key: str) -> CachedKernel:
+    """The entry, every checksum tried. ValueError says what is wrong."""
+    document: dict[str, Any] = json.loads((folder / "kernel.json").read_bytes())
+    if document.pop("check", None) != _document_check(document):
+        raise ValueError("kernel.json does not match its checksum")
+    if document["schema"] != SCHEMA or document["key"] != key:
+        raise ValueError("it belongs to another key")
+    contents = {name: (folder / name).read_bytes() for name in FILES}
+    for name, data in contents.items():
+        if _sha256(data) != document["sha256"][name]:
+            raise ValueError(f"{name} does not match its checksum")
+    return CachedKernel(
+        source=contents["kernel.cu"].decode(),
+        ptx=contents["kernel.ptx"].decode(),
+        cubin=contents["kernel.cubin"],
+        log=document["log"],
+        resources={n: Resources(**used) for n, used in document["resources"].items()},
+        arch=document["arch"],
+        options=tuple(document["options"]),
+        nvrtc_version=document["versions"]["nvrtc"],
+        header_set=document["versions"]["headers"],
+        compile_ms=document["compile_ms"],
+        folder=folder,
+    )
+
+
+def _at(kernel: CachedKernel, folder: Path) -> CachedKernel:
+    values = {name: getattr(kernel, name) for name in kernel.__dataclass_fields__}
+    return CachedKernel(**{**values, "folder": folder})
+
+
+def _document_check(document: Mapping[str, Any]) -> str:
+    return _sha256(json.dumps(document, sort_keys=True).encode())
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return time.time()
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder):
+            total += entry.stat().st_size
+    return total
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()

@@ -1,0 +1,153 @@
+"""One rendered kernel to cubin, PTX and log: a single NVRTC compilation gives all three."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from dataclasses import dataclass
+
+from gemm_lab.core.kernel import RenderedKernel
+from gemm_lab.errors import CompileError, UsageError
+from gemm_lab.jit.headers import VIRTUAL_ROOT, HeaderSet, included_names, resolve_includes
+from gemm_lab.jit.log import LogMessage, first_error, numbered_source, ptx_source_line
+from gemm_lab.jit.nvrtc import Nvrtc
+from gemm_lab.jit.options import check_arch, compile_options, program_name
+from gemm_lab.jit.probe import Toolchain
+from gemm_lab.jit.toolchain import wheel_advice
+
+__all__ = ["CompilerOutput", "compile_count", "run_compiler"]
+
+
+# What the C++ standard library and C call theirs; none of it comes with NVRTC.
+_HOST_HEADER = re.compile(
+    r"(algorithm|array|atomic|bitset|cassert|cfloat|chrono|climits|cmath|complex|cstddef|cstdint"
+    r"|cstdio|cstdlib|cstring|ctime|deque|exception|fstream|functional|initializer_list|iomanip"
+    r"|iostream|iterator|limits|list|map|memory|mutex|numeric|optional|ostream|random|set|sstream"
+    r"|stdexcept|string|string_view|thread|tuple|type_traits|unordered_map|unordered_set|utility"
+    r"|variant|vector|(assert|ctype|float|limits|math|std\w+|string|time|unistd)\.h)$"
+)
+
+_counter = itertools.count(1)
+_count = 0
+
+
+def compile_count() -> int:
+    """Kernels that this process has compiled; a warm cache leaves it at 0."""
+    return _count
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompilerOutput:
+    """The three products and how long they took."""
+
+    cubin: bytes
+    ptx: str
+    log: str
+    compile_ms: float
+
+
+def run_compiler(rendered: RenderedKernel, toolchain: Toolchain) -> CompilerOutput:
+    """Compile now, whatever the cache holds.
+
+    UsageError: an arch or option that NVRTC does not know. CompileError: faulty source.
+    """
+    global _count
+    options = compile_options(rendered.arch, rendered.options)
+    check_arch(rendered.arch, toolchain.arch_numbers, toolchain.nvrtc_version)
+    source, headers = rendered.source, {}
+    if toolchain.headers is not None and included_names(source):
+        included = resolve_includes(source, toolchain.headers)
+        source, headers = included.source, included.headers
+    nvrtc = toolchain.nvrtc()
+    name = program_name(rendered.name)
+    begin = time.perf_counter()
+    _count = next(_counter)
+    output = nvrtc.compile(source, program_name=name, options=options, headers=headers)
+    compile_ms = (time.perf_counter() - begin) * 1e3
+    if output.ok:
+        return CompilerOutput(
+            cubin=output.cubin, ptx=output.ptx, log=output.log.strip(), compile_ms=compile_ms
+        )
+    if output.invalid_option:
+        raise UsageError(
+            f"NVRTC {toolchain.nvrtc_version} refuses an option: {_option_fault(output.log)}",
+            hint="given: " + " ".join(options),
+        )
+    fault = first_error(output.log)
+    ptx = "" if fault.file else _ptx_only(nvrtc, source, name, options, headers)
+    raise _error(rendered, toolchain, output.log or output.status_text, fault, ptx)
+
+
+def _option_fault(log: str) -> str:
+    return first_error(log).text
+
+
+def _ptx_only(
+    nvrtc: Nvrtc, source: str, name: str, options: tuple[str, ...], headers: dict[str, bytes]
+) -> str:
+    """The PTX that ptxas refused, so that its line leads back to the source."""
+    virtual = (options[0].replace("=sm_", "=compute_"), *options[1:])
+    return nvrtc.compile(source, program_name=name, options=virtual, headers=headers).ptx
+
+
+def _error(
+    rendered: RenderedKernel, toolchain: Toolchain, log: str, fault: LogMessage, ptx: str
+) -> CompileError:
+    own = program_name(rendered.name)
+    line = fault.line if fault.file == own else None
+    place = own.rsplit("/", 1)[1]
+    if ptx and fault.line is not None:
+        line = ptx_source_line(ptx, fault.line)
+    elif fault.file and fault.file != own:
+        place = fault.file.removeprefix(VIRTUAL_ROOT)
+    where = f"{place}:{line or fault.line}" if (line or fault.file) else place
+    shown = [f"{where}: {fault.text}"]
+    if line is not None:
+        shown.append(numbered_source(rendered.source, line))
+    if ptx and fault.line is not None:
+        text = ptx.splitlines()[fault.line - 1 : fault.line]
+        shown += [f"  PTX line {fault.line}: {t.strip()}" for t in text]
+    return CompileError(
+        "\n".join(shown),
+        log=log,
+        source=numbered_source(rendered.source),
+        hint=_hint(rendered, toolchain, fault, log),
+    )
+
+
+def _hint(
+    rendered: RenderedKernel, toolchain: Toolchain, fault: LogMessage, log: str
+) -> str | None:
+    major = toolchain.library.major
+    if "open source file" in fault.text:
+        name = fault.text.split('"')[1] if '"' in fault.text else ""
+        if _HOST_HEADER.match(name):
+            return (
+                f"NVRTC has no host headers: take out #include <{name}>; device code needs no "
+                "standard library (printf, math functions and fixed-width types are built in "
+                "or one line to write)"
+            )
+        return f"{_missing_header(name, toolchain.headers)}: {wheel_advice(major)}"
+    if "NV_IF" in log or "nv/target" in log:
+        wheel = "nvidia-cuda-cccl-cu12" if major <= 12 else "nvidia-cuda-cccl"
+        return f"these CUDA headers need nv/target, from the wheel {wheel}: pip install {wheel}"
+    if "not supported on .target" in log or "requires .target" in log:
+        number = rendered.arch.removeprefix("sm_")
+        if number.isdigit() and int(number) >= 90:
+            return (
+                f"instructions of that chip alone need its own suffix: sm_{number}a instead of "
+                f"{rendered.arch}; set `arch` in the variant's dtype table or give --arch"
+            )
+        return f"{rendered.arch} does not have this instruction; give a higher --arch"
+    if "host variable" in fault.text:
+        return "write constexpr, __constant__ or __device__ before it"
+    return None
+
+
+def _missing_header(name: str, headers: HeaderSet | None) -> str:
+    if headers is None:
+        return f"no CUDA headers are installed, and {name} is one of them"
+    if name.startswith("crt/"):
+        return f"{name} is in the wheel nvidia-cuda-nvcc-cu12 (CUDA 12) or nvidia-cuda-crt (13)"
+    return f"{name} is not in the header set ({headers.origin})"
