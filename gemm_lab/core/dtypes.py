@@ -40,11 +40,12 @@ class ScalarType:
         """The NumPy dtype that carries it on the host."""
         import numpy
 
-        if self.name == "bf16":
-            import ml_dtypes
+        if self.name != "bf16":
+            return numpy.dtype(self.numpy_name)
+        import ml_dtypes
 
-            return numpy.dtype(ml_dtypes.bfloat16)
-        return numpy.dtype(self.numpy_name)
+        bfloat16: np.dtype[np.generic] = numpy.dtype(ml_dtypes.bfloat16)
+        return bfloat16
 
 
 SCALARS: dict[str, ScalarType] = {

@@ -164,9 +164,8 @@ def _prelude(
         *([_TENSOR_MAP] if uses_map else []),
     ]
     words = set(re.findall(r"\w+", body))
-    named = [
-        n for n in (*variant.tunables, *variant.derived, "VEC_A", "VEC_B", "VEC_C") if n in words
-    ]
+    known = (*variant.tunables, *variant.derived, "VEC_A", "VEC_B", "VEC_C")
+    named = [n for n in known if n in words]
     lines += [_constant(n, scope[n]) for n in named if not isinstance(scope[n], str)]
     lines += [f"// {n} = {scope[n]}" for n in variant.tunables if isinstance(scope[n], str)]
     lines += _baked(spec.specialize)
