@@ -13,6 +13,8 @@ from gemm_lab.jit.cache import (
 )
 from gemm_lab.jit.compile import compile_kernel, compile_many, supported_arches
 from gemm_lab.jit.compiler import compile_count
+from gemm_lab.jit.doctor import checks
+from gemm_lab.jit.environment import prepare_cupy_environment
 from gemm_lab.jit.log import log_warnings, numbered_source, parse_resources
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "CacheInfo",
     "PruneResult",
     "cache_directory",
+    "checks",
     "compile_count",
     "compile_kernel",
     "compile_many",
@@ -28,5 +31,6 @@ __all__ = [
     "log_warnings",
     "numbered_source",
     "parse_resources",
+    "prepare_cupy_environment",
     "supported_arches",
 ]

@@ -23,7 +23,6 @@ import shutil
 import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -135,7 +134,7 @@ class Cache:
 
     def _put(self, root: Path, name: str, key: str, kernel: CachedKernel) -> CachedKernel:
         root.mkdir(parents=True, exist_ok=True)
-        beside = root / f"tmp-{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        beside = root / passage_name("tmp")
         folder = root / entry_name(name, key)
         try:
             _write(beside, key, kernel)
@@ -157,7 +156,7 @@ class Cache:
 
     def _discard_bad(self, folder: Path, key: str, why: str) -> None:
         """Move the entry away, then look again: another process may just have replaced it."""
-        away = folder.parent / f"bad-{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        away = folder.parent / passage_name("bad")
         try:
             os.rename(folder, away)
         except OSError:
@@ -231,7 +230,7 @@ class Cache:
                 doomed.append(entry)
         count = freed = 0
         for entry in doomed:
-            away = self.directory / f"bad-{os.getpid()}-{uuid.uuid4().hex[:12]}"
+            away = self.directory / passage_name("bad")
             with contextlib.suppress(OSError):
                 os.rename(entry.path, away)
                 _remove(away)
@@ -257,6 +256,11 @@ class Cache:
 def entry_name(name: str, key: str) -> str:
     """<name>-<hash16>"""
     return f"{name}-{key[:16]}"
+
+
+def passage_name(kind: str) -> str:
+    """A folder name that nobody else uses: on the way in (tmp) or out (bad)."""
+    return f"{kind}-{os.getpid()}-{os.urandom(6).hex()}"
 
 
 def cache_directory() -> Path:
