@@ -8,7 +8,6 @@ from gemm_lab.jit.cache import (
     CacheEntry,
     CacheInfo,
     PruneResult,
-    cache_directory,
     default_cache,
 )
 from gemm_lab.jit.compile import compile_kernel, compile_many, supported_arches
@@ -16,6 +15,7 @@ from gemm_lab.jit.compiler import compile_count
 from gemm_lab.jit.doctor import checks
 from gemm_lab.jit.environment import prepare_cupy_environment
 from gemm_lab.jit.log import log_warnings, numbered_source, parse_resources
+from gemm_lab.jit.places import cache_directory
 
 __all__ = [
     "Cache",

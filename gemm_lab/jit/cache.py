@@ -11,50 +11,32 @@ that comes second takes the first one's entry; a process that dies leaves a tmp 
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import functools
-import hashlib
 import json
 import logging
 import os
 import re
 import shutil
-import tempfile
-import threading
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from gemm_lab.core.kernel import Resources
+from gemm_lab.errors import CompileError
+from gemm_lab.jit.entry import BAD, CachedKernel, read_entry, write_entry
+from gemm_lab.jit.places import (
+    cache_directory,
+    fallback_directory,
+    made_fallback,
+    warn_once,
+    writable,
+)
 
-__all__ = ["Cache", "CacheEntry", "CacheInfo", "CachedKernel", "PruneResult", "default_cache"]
+__all__ = ["Cache", "CacheEntry", "CacheInfo", "PruneResult", "default_cache"]
 
-SCHEMA = 1
 LEFTOVER_S = 3600.0
-FILES = ("kernel.cu", "kernel.ptx", "kernel.cubin")
 _ENTRY = re.compile(r"(?P<variant>.+)-(?P<hash>[0-9a-f]{16})$")
 
 _log = logging.getLogger("gemm_lab")
-
-
-@dataclass(frozen=True, kw_only=True)
-class CachedKernel:
-    """An entry as it was read or is to be written; `folder` is where it lies."""
-
-    source: str
-    ptx: str
-    cubin: bytes
-    log: str
-    resources: Mapping[str, Resources]
-    arch: str
-    options: tuple[str, ...]
-    nvrtc_version: str
-    header_set: str
-    compile_ms: float
-    folder: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,17 +81,18 @@ class Cache:
 
     def get(self, name: str, key: str) -> CachedKernel | None:
         """The entry of that key; None if there is none. A bad one is moved away."""
-        for root in (self.directory, _fallback_made()):
+        for root in (self.directory, made_fallback()):
             if root is None:
                 continue
             folder = root / entry_name(name, key)
             try:
-                entry = _read(folder, key)
-            except FileNotFoundError:
+                entry = read_entry(folder, key)
+            except BAD as error:
                 if os.path.lexists(folder):
-                    self._discard_bad(folder, key, "a file is missing")
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                self._discard_bad(folder, key, str(error))
+                    self._discard_bad(folder, key, str(error))
+            except OSError:
+                # Too many open files, say: no word on the entry, which others may be using.
+                continue
             else:
                 # The date of the last use is what prune goes by; a read-only cache keeps its own.
                 with contextlib.suppress(OSError):
@@ -125,19 +108,25 @@ class Cache:
         try:
             return self._put(self.directory, name, key, kernel)
         except OSError as error:
-            _warn_once(
+            warn_once(
                 f"the kernel cache {self.directory} cannot be written ({error.strerror or error}); "
                 "compiled kernels are kept until this process ends. Set GEMM_LAB_CACHE_DIR to a "
                 "folder that can be written"
             )
-        return self._put(fallback_directory(), name, key, kernel)
+        try:
+            return self._put(fallback_directory(), name, key, kernel)
+        except OSError as error:
+            raise CompileError(
+                f"there is no place to write the compiled kernel: {error}",
+                hint="make room, or set GEMM_LAB_CACHE_DIR or TMPDIR to a folder with some",
+            ) from error
 
     def _put(self, root: Path, name: str, key: str, kernel: CachedKernel) -> CachedKernel:
         root.mkdir(parents=True, exist_ok=True)
         beside = root / passage_name("tmp")
         folder = root / entry_name(name, key)
         try:
-            _write(beside, key, kernel)
+            write_entry(beside, key, kernel)
             # Twice: an entry in the way that is not good is moved off once, then ours goes in.
             for _ in range(2):
                 try:
@@ -146,9 +135,9 @@ class Cache:
                     if not os.path.lexists(folder):
                         raise
                 else:
-                    return _at(kernel, folder)
-                with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                    return _read(folder, key)
+                    return replace(kernel, folder=folder)
+                with contextlib.suppress(*BAD):
+                    return read_entry(folder, key)
                 self._discard_bad(folder, key, "not a whole entry")
             raise FileExistsError(f"{folder} is in the way")
         finally:
@@ -161,8 +150,8 @@ class Cache:
             os.rename(folder, away)
         except OSError:
             return
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            _read(away, key)
+        with contextlib.suppress(OSError, *BAD):
+            read_entry(away, key)
             os.rename(away, folder)
             return
         _log.info("cache entry %s is bad (%s) and will be built anew", folder.name, why)
@@ -174,7 +163,7 @@ class Cache:
         now = time.time()
         for folder in self._children():
             match = _ENTRY.match(folder.name)
-            if not match or folder.name.startswith(("tmp-", "bad-")):
+            if not match or not any(folder.glob("kernel.*")):
                 continue
             try:
                 document = json.loads((folder / "kernel.json").read_bytes())
@@ -263,116 +252,9 @@ def passage_name(kind: str) -> str:
     return f"{kind}-{os.getpid()}-{os.urandom(6).hex()}"
 
 
-def cache_directory() -> Path:
-    """GEMM_LAB_CACHE_DIR, else the platform's cache folder."""
-    if named := os.environ.get("GEMM_LAB_CACHE_DIR"):
-        return Path(named).expanduser().absolute()
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("gemm-lab", appauthor=False)).absolute()
-
-
 def default_cache() -> Cache:
     """The cache of the environment as it is now."""
     return Cache()
-
-
-def writable(directory: Path) -> bool:
-    """Whether a file can be made there, tried out: permission bits say nothing of root."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=directory) as file:
-            file.write(b"x")
-            file.flush()
-    except OSError:
-        return False
-    return True
-
-
-_fallback: Path | None = None
-_fallback_lock = threading.Lock()
-
-
-def fallback_directory() -> Path:
-    """A temporary cache folder of this process, removed when it ends."""
-    global _fallback
-    with _fallback_lock:
-        if _fallback is None or not _fallback.is_dir():
-            _fallback = Path(tempfile.mkdtemp(prefix="gemm-lab-"))
-            atexit.register(shutil.rmtree, _fallback, ignore_errors=True)
-        return _fallback
-
-
-def _fallback_made() -> Path | None:
-    return _fallback
-
-
-@functools.lru_cache(maxsize=1)
-def _warn_once(text: str) -> None:
-    _log.warning(text)
-
-
-def _write(folder: Path, key: str, kernel: CachedKernel) -> None:
-    contents = {
-        "kernel.cu": kernel.source.encode(),
-        "kernel.ptx": kernel.ptx.encode(),
-        "kernel.cubin": kernel.cubin,
-    }
-    document: dict[str, Any] = {
-        "schema": SCHEMA,
-        "key": key,
-        "arch": kernel.arch,
-        "options": list(kernel.options),
-        "versions": {"nvrtc": kernel.nvrtc_version, "headers": kernel.header_set},
-        "resources": {name: asdict(used) for name, used in kernel.resources.items()},
-        "sha256": {name: _sha256(data) for name, data in contents.items()},
-        "compile_ms": round(kernel.compile_ms, 3),
-        "log": kernel.log,
-    }
-    document["check"] = _document_check(document)
-    folder.mkdir()
-    for name, data in contents.items():
-        (folder / name).write_bytes(data)
-    (folder / "kernel.json").write_text(json.dumps(document, indent=1), encoding="ascii")
-
-
-def _read(folder: Path, key: str) -> CachedKernel:
-    """The entry, every checksum tried. ValueError says what is wrong."""
-    document: dict[str, Any] = json.loads((folder / "kernel.json").read_bytes())
-    if document.pop("check", None) != _document_check(document):
-        raise ValueError("kernel.json does not match its checksum")
-    if document["schema"] != SCHEMA or document["key"] != key:
-        raise ValueError("it belongs to another key")
-    contents = {name: (folder / name).read_bytes() for name in FILES}
-    for name, data in contents.items():
-        if _sha256(data) != document["sha256"][name]:
-            raise ValueError(f"{name} does not match its checksum")
-    return CachedKernel(
-        source=contents["kernel.cu"].decode(),
-        ptx=contents["kernel.ptx"].decode(),
-        cubin=contents["kernel.cubin"],
-        log=document["log"],
-        resources={n: Resources(**used) for n, used in document["resources"].items()},
-        arch=document["arch"],
-        options=tuple(document["options"]),
-        nvrtc_version=document["versions"]["nvrtc"],
-        header_set=document["versions"]["headers"],
-        compile_ms=document["compile_ms"],
-        folder=folder,
-    )
-
-
-def _at(kernel: CachedKernel, folder: Path) -> CachedKernel:
-    values = {name: getattr(kernel, name) for name in kernel.__dataclass_fields__}
-    return CachedKernel(**{**values, "folder": folder})
-
-
-def _document_check(document: Mapping[str, Any]) -> str:
-    return _sha256(json.dumps(document, sort_keys=True).encode())
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def _modified(path: Path) -> float:

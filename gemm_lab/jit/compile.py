@@ -12,8 +12,9 @@ from pathlib import Path
 
 from gemm_lab.core.kernel import CompiledKernel, RenderedKernel
 from gemm_lab.errors import GemmLabError
-from gemm_lab.jit.cache import SCHEMA, Cache, CachedKernel, default_cache
+from gemm_lab.jit.cache import Cache, default_cache
 from gemm_lab.jit.compiler import run_compiler
+from gemm_lab.jit.entry import SCHEMA, CachedKernel
 from gemm_lab.jit.headers import included_names
 from gemm_lab.jit.log import parse_resources
 from gemm_lab.jit.options import check_arch, compile_options, program_name, safe_name

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
-from gemm_lab.jit.cache import cache_directory, fallback_directory, writable
+from gemm_lab.jit.places import cache_directory, fallback_directory, writable
 
 __all__ = ["prepare_cupy_environment"]
 
@@ -19,11 +18,10 @@ def prepare_cupy_environment() -> None:
     """
     if os.environ.get("CUPY_CACHE_DIR"):
         return
-    if writable(Path(os.path.expanduser("~/.cupy/kernel_cache"))):
+    own = Path(os.path.expanduser("~/.cupy/kernel_cache"))
+    if own.is_absolute() and writable(own):
         return
     place = cache_directory() / "cupy"
     if not writable(place):
         place = fallback_directory() / "cupy"
     os.environ["CUPY_CACHE_DIR"] = str(place)
-    # CuPy compiles in a temporary folder too; a TMPDIR that is gone would stop it later.
-    tempfile.gettempdir()

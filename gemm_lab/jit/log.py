@@ -16,10 +16,9 @@ __all__ = [
     "ptx_source_line",
 ]
 
-_COMPILING = re.compile(r"ptxas info\s*: Compiling entry function '([^']+)'")
-_PROPERTIES = re.compile(r"ptxas info\s*: Function properties for (\S+)")
+_COMPILING = re.compile(r"ptxas info\s*: Compiling entry function '([^']+)'[^\n]*")
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_REGISTERS = re.compile(r"ptxas info\s*: Used (\d+) registers")
+_REGISTERS = re.compile(r"ptxas info\s*: Used (?P<count>\d+) registers(?P<rest>.*)")
 _SMEM = re.compile(r"(\d+)(?:\+\d+)? bytes smem")
 _FRONT_ERROR = re.compile(
     r"^(?P<file>[^\s(]+)\((?P<line>\d+)\): (?:catastrophic )?error(?: #\S+)?: (?P<text>.+)$",
@@ -40,28 +39,25 @@ class LogMessage:
 
 
 def parse_resources(log: str) -> dict[str, Resources]:
-    """What ptxas -v reports, by entry; bytes a block for shared memory, a thread for spills."""
+    """What ptxas -v reports, by entry; bytes a block for shared memory, a thread for spills.
+
+    Spills of functions that were not inlined count for the entry that they were compiled with.
+    """
     found: dict[str, Resources] = {}
-    entry: str | None = None
-    frame = (0, 0, 0)
-    own_frame = False
-    for line in log.splitlines():
-        if match := _COMPILING.match(line):
-            entry, frame = match[1], (0, 0, 0)
-        elif match := _PROPERTIES.match(line):
-            own_frame = match[1] == entry
-        elif (match := _FRAME.search(line)) and own_frame:
-            frame = (int(match[1]), int(match[2]), int(match[3]))
-        elif (match := _REGISTERS.match(line)) and entry is not None:
-            smem = _SMEM.search(line)
-            found[entry] = Resources(
-                registers_per_thread=int(match[1]),
-                static_smem_bytes=int(smem[1]) if smem else 0,
-                stack_bytes=frame[0],
-                spill_store_bytes=frame[1],
-                spill_load_bytes=frame[2],
-            )
-            entry = None
+    # Split gives what stands before, then name and text by turns.
+    _, *pieces = _COMPILING.split(log)
+    for entry, block in zip(pieces[::2], pieces[1::2], strict=True):
+        registers, frames = _REGISTERS.search(block), _FRAME.findall(block)
+        if registers is None or not frames:
+            continue
+        smem = _SMEM.search(registers["rest"])
+        found[entry] = Resources(
+            registers_per_thread=int(registers["count"]),
+            static_smem_bytes=int(smem[1]) if smem else 0,
+            stack_bytes=int(frames[0][0]),
+            spill_store_bytes=sum(int(frame[1]) for frame in frames),
+            spill_load_bytes=sum(int(frame[2]) for frame in frames),
+        )
     return found
 
 

@@ -65,7 +65,11 @@ def find_toolchain(notes: Path | None = None) -> Toolchain:
     library = libraries[0]
     headers = select_headers(library)
     stamp = _stamp(library, headers)
-    known = _read_note(notes, stamp) or _write_note(notes, stamp, probe_library(library, headers))
+    known = _read_note(notes, stamp)
+    if known is None:
+        known = _answers.get(stamp) or probe_library(library, headers)
+        _write_note(notes, stamp, known)
+    _answers[stamp] = known
     return Toolchain(
         library=library,
         headers=headers,
@@ -82,6 +86,9 @@ class ProbeAnswer:
     nvrtc_version: str
     arch_numbers: tuple[int, ...]
     header_set: str
+
+
+_answers: dict[str, ProbeAnswer] = {}
 
 
 def probe_library(library: Library, headers: HeaderSet | None) -> ProbeAnswer:
@@ -152,21 +159,21 @@ def _read_note(notes: Path | None, stamp: str) -> ProbeAnswer | None:
         return None
 
 
-def _write_note(notes: Path | None, stamp: str, answer: ProbeAnswer) -> ProbeAnswer:
-    if notes is not None:
-        data = json.dumps({**asdict(answer), "check": _check(stamp, answer)})
-        # A note that cannot be kept costs the next process a probe and nothing else.
-        with contextlib.suppress(OSError):
-            notes.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(prefix="tmp-note-", dir=notes)
-            try:
-                with os.fdopen(handle, "w", encoding="ascii") as file:
-                    file.write(data)
-                os.replace(name, _note_path(notes, stamp))
-            except OSError:
-                os.unlink(name)
-                raise
-    return answer
+def _write_note(notes: Path | None, stamp: str, answer: ProbeAnswer) -> None:
+    """A note that cannot be kept costs the next process a probe and nothing else."""
+    if notes is None:
+        return
+    data = json.dumps({**asdict(answer), "check": _check(stamp, answer)})
+    with contextlib.suppress(OSError):
+        notes.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix="tmp-note-", dir=notes)
+        try:
+            with os.fdopen(handle, "w", encoding="ascii") as file:
+                file.write(data)
+            os.replace(name, _note_path(notes, stamp))
+        except OSError:
+            os.unlink(name)
+            raise
 
 
 def _check(stamp: str, answer: ProbeAnswer) -> str:
