@@ -48,8 +48,6 @@ def cuda() -> Cuda:
 
 def _prepare_environment() -> None:
     """CUPY_CACHE_DIR must stand before the import when HOME cannot be written."""
-    import gemm_lab.jit
+    from gemm_lab.jit import prepare_cupy_environment
 
-    prepare = getattr(gemm_lab.jit, "prepare_cupy_environment", None)
-    if prepare is not None:
-        prepare()
+    prepare_cupy_environment()

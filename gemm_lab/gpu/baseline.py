@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gemm_lab.core.problem import GemmProblem, Strides
-from gemm_lab.errors import NoGpuError, UsageError
+from gemm_lab.errors import UsageError
 from gemm_lab.gpu._cuda import cuda
 from gemm_lab.gpu.blas_types import (
     DATA_TYPES,
@@ -19,13 +19,13 @@ from gemm_lab.gpu.blas_types import (
     column_major,
     lt_epilogue,
 )
+from gemm_lab.gpu.cublas import load_cublas
 from gemm_lab.gpu.cublas_lt import WORKSPACE_BYTES, LtAddresses, LtMatmul, LtQuestion, lt_matmuls
 from gemm_lab.gpu.faults import POISONING, status_of, translate
 
 __all__ = ["Baseline", "Baselines", "GemmBuffers", "baselines", "best_baseline"]
 
 INSTALL = "pip install 'gemm-lab[cublas]'"
-_GEMM_DEFAULT = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,7 @@ def best_baseline(
         try:
             taken_ms = time_ms(lambda run=candidate.run: run(0))  # type: ignore[misc]
         except RuntimeError as fault:
-            if status_of(fault) in POISONING and not type(fault).__name__.startswith("CUBLAS"):
+            if status_of(fault) in POISONING:
                 raise translate(fault, f"the baseline {candidate.name}") from fault
             continue
         if taken_ms < best_ms:
@@ -147,39 +147,33 @@ def _from_gemm_ex(
     missing: list[str],
 ) -> list[Baseline]:
     try:
-        from cupy.cuda.device import get_cublas_handle
-        from cupy_backends.cuda.libs import cublas
-    except (ImportError, NoGpuError) as fault:
+        cublas = load_cublas()
+    except ImportError as fault:
         missing.append(f"cuBLAS cannot be loaded ({fault}); {INSTALL}")
         return []
     if not q.fits_int:
         missing.append("cuBLAS: a dimension or stride is beyond its 32-bit arguments")
         return []
-    handle = get_cublas_handle()
     alpha, beta = types.host_scalar(problem.alpha), types.host_scalar(problem.beta)
     alpha_at, beta_at = ctypes.addressof(alpha), ctypes.addressof(beta)
+    current_stream = cuda().cupy.cuda.get_current_stream
 
     def run(index: int, _keep: Any = (alpha, beta)) -> None:
-        # gemmEx takes CuPy's current stream by itself.
         at = buffers[index]
-        if q.batch == 1:
-            cublas.gemmEx(
-                handle, q.first_op, q.second_op, q.m, q.n, q.k, alpha_at,
-                at.b, types.operand, q.first_ld, at.a, types.operand, q.second_ld,
-                beta_at, at.c, types.out, q.ldc, types.compute_number, _GEMM_DEFAULT,
-            )  # fmt: skip
-        else:
-            cublas.gemmStridedBatchedEx(
-                handle, q.first_op, q.second_op, q.m, q.n, q.k, alpha_at,
-                at.b, types.operand, q.first_ld, q.first_stride,
-                at.a, types.operand, q.second_ld, q.second_stride,
-                beta_at, at.c, types.out, q.ldc, q.stride_c,
-                q.batch, types.compute_number, _GEMM_DEFAULT,
-            )  # fmt: skip
+        cublas.gemm(
+            types,
+            q,
+            first=at.b,
+            second=at.a,
+            c=at.c,
+            alpha_at=alpha_at,
+            beta_at=beta_at,
+            stream=current_stream().ptr,
+        )
 
     return [
         Baseline(
-            name=f"cuBLAS {version_text(cublas.getVersion(handle))}",
+            name=f"cuBLAS {version_text(cublas.version)}",
             compute_type=types.compute,
             run=run,
             note=note,

@@ -104,7 +104,7 @@ def test_other_byte_order() -> None:
 
 @pytest.mark.parametrize("what", [[1.0, 2.0], 3.0, None, "text"])
 def test_not_an_array(what: object) -> None:
-    with pytest.raises(UsageError, match="a is a .*, not an array"):
+    with pytest.raises(UsageError, match=r"a is a .*, not an array"):
         view(what, name="a")
 
 
