@@ -49,7 +49,21 @@ class UsageError(GemmLabError):
 
 
 class RuleError(UsageError):
-    """Tunables that break one of the variant's rules; told before anything is compiled."""
+    """Tunables that break one of the variant's rules; told before anything is compiled.
+
+    `alignment_of` names the operands ("a", "b", "c") on whose alignment the rule depends: a copy
+    of those may keep it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        alignment_of: frozenset[str] = frozenset(),
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.alignment_of = alignment_of
 
 
 class VariantError(UsageError):

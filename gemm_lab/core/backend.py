@@ -11,7 +11,7 @@ from gemm_lab.core.kernel import CompiledKernel, KernelLaunch, TensorMapSpec
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Argument", "Backend", "Pointer", "Scalar", "TensorMapArgument"]
+__all__ = ["Argument", "Backend", "Pointer", "Prepared", "Scalar", "TensorMapArgument"]
 
 CType = Literal["int", "long long", "float", "double"]
 
@@ -40,6 +40,15 @@ class TensorMapArgument:
 
 
 Argument = Scalar | Pointer | TensorMapArgument
+
+
+class Prepared(Protocol):
+    """One launch with its arguments packed; repeated with other addresses.
+
+    `launch` takes an address for each Pointer and TensorMapArgument, in their order.
+    """
+
+    def launch(self, addresses: Sequence[int], stream: int | None = None) -> None: ...
 
 
 class Backend(Protocol):
@@ -78,6 +87,10 @@ class Backend(Protocol):
     def address(self, buffer: Any) -> int: ...
 
     def fill(self, buffer: Any, byte: int) -> None: ...
+
+    def prepare(
+        self, loaded: Any, launch: KernelLaunch, arguments: Sequence[Argument]
+    ) -> Prepared: ...
 
     def launch(
         self,

@@ -61,12 +61,16 @@ class Alignment:
 
     A width v is allowed when the address, the leading dimension, the batch stride and the
     contiguous extent are all multiples of v elements: a vector then lies whole inside a row
-    or whole outside.
+    or whole outside. `tma_*` tells whether a tensor map can describe the matrix: address, leading
+    dimension and batch stride are multiples of 16 bytes, whatever the extent.
     """
 
     vec_a: int = 1
     vec_b: int = 1
     vec_c: int = 1
+    tma_a: bool = False
+    tma_b: bool = False
+    tma_c: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,12 +112,17 @@ class GemmProblem:
         contiguous_a = s.k if self.layout[0] == "n" else s.m
         contiguous_b = s.n if self.layout[1] == "n" else s.k
         batch = s.batch > 1
+        out_size = self.out.size_bytes
+        step_a, step_b, step_c = (
+            (strides.stride_a, strides.stride_b, strides.stride_c) if batch else (0, 0, 0)
+        )
         return Alignment(
-            vec_a=_widest(size, a, strides.lda, contiguous_a, strides.stride_a if batch else 0),
-            vec_b=_widest(size, b, strides.ldb, contiguous_b, strides.stride_b if batch else 0),
-            vec_c=_widest(
-                self.out.size_bytes, c, strides.ldc, s.n, strides.stride_c if batch else 0
-            ),
+            vec_a=_widest(size, a, strides.lda, contiguous_a, step_a),
+            vec_b=_widest(size, b, strides.ldb, contiguous_b, step_b),
+            vec_c=_widest(out_size, c, strides.ldc, s.n, step_c),
+            tma_a=_widest(size, a, strides.lda, step_a) * size == 16,
+            tma_b=_widest(size, b, strides.ldb, step_b) * size == 16,
+            tma_c=_widest(out_size, c, strides.ldc, step_c) * out_size == 16,
         )
 
 

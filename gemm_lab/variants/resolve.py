@@ -120,6 +120,9 @@ def spec_scope(variant: Variant, spec: KernelSpec) -> Scope:
         "VEC_A": spec.alignment.vec_a,
         "VEC_B": spec.alignment.vec_b,
         "VEC_C": spec.alignment.vec_c,
+        "TMA_A": spec.alignment.tma_a,
+        "TMA_B": spec.alignment.tma_b,
+        "TMA_C": spec.alignment.tma_c,
         "ARCH": limits.number,
         "MAX_SMEM": limits.smem_per_block_optin_bytes,
         "MAX_STATIC_SMEM": limits.smem_per_block_bytes,
@@ -284,9 +287,12 @@ def _broken(variant: Variant, spec: KernelSpec, rule: Rule, scope: Scope) -> Rul
     names = sorted(rule.check.names)
     numbers = ", ".join(f"{name} = {scope[name]}" for name in names)
     fits = list(itertools.islice(_nearest(variant, spec, rule), 3))
+    behind = _behind(variant, rule.check)
+    misaligned = frozenset(o for o in "abc" if {f"VEC_{o.upper()}", f"TMA_{o.upper()}"} & behind)
     return RuleError(
         f"{variant.name}: {rule.say} ({rule.check.text}; here {numbers})",
         hint=f"nearest that fit: {'; '.join(fits)}" if fits else "no single change mends it",
+        alignment_of=misaligned,
     )
 
 
@@ -324,8 +330,14 @@ def _keeps_rules(variant: Variant, spec: KernelSpec, change: Mapping[str, Tunabl
 
 
 def _roots(variant: Variant, expression: Expression) -> list[str]:
-    """Tunables behind an expression, through derived names, in the file's order."""
-    pending, seen = list(expression.names), set()
+    """Tunables behind an expression, in the file's order."""
+    behind = _behind(variant, expression)
+    return [name for name in variant.tunables if name in behind]
+
+
+def _behind(variant: Variant, expression: Expression) -> set[str]:
+    """Every name behind an expression, through derived names."""
+    pending, seen = list(expression.names), set[str]()
     while pending:
         name = pending.pop()
         if name in seen:
@@ -333,4 +345,4 @@ def _roots(variant: Variant, expression: Expression) -> list[str]:
         seen.add(name)
         if name in variant.derived:
             pending.extend(variant.derived[name].names)
-    return [name for name in variant.tunables if name in seen]
+    return seen

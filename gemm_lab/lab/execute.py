@@ -1,0 +1,175 @@
+"""One call made ready: every launch of a plan with its arguments packed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gemm_lab.core.backend import Argument, Pointer, Prepared, Scalar, TensorMapArgument
+from gemm_lab.core.kernel import CompiledKernel, KernelSpec, LaunchPlan
+from gemm_lab.core.problem import GemmProblem, Shape, Strides
+from gemm_lab.variants import Variant, plan
+
+__all__ = ["Addresses", "Executor"]
+
+MAX_BATCH = 65535  # the grid's z axis
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Byte addresses of the operands; bias 0 when there is none."""
+
+    a: int
+    b: int
+    c: int
+    bias: int = 0
+
+
+class Executor:
+    """All launches of one problem on one backend.
+
+    Args:
+        smem_pad_bytes: dynamic shared memory added to every launch, to lower occupancy by hand.
+    """
+
+    def __init__(
+        self,
+        *,
+        backend: Any,
+        loaded: Any,
+        variant: Variant,
+        spec: KernelSpec,
+        compiled: CompiledKernel,
+        problem: GemmProblem,
+        strides: Strides,
+        smem_pad_bytes: int = 0,
+    ) -> None:
+        self.backend = backend
+        self.compiled = compiled
+        self.problem = problem
+        self.strides = strides
+        self._loaded = loaded
+        shape = problem.shape
+        # BLAS: alpha == 0 does not read A and B; a sum over nothing says the same.
+        depth = 0 if problem.alpha == 0 else shape.k
+        chunk = min(shape.batch, MAX_BATCH) if variant.batched else 1
+        self._chunks: list[_Chunk] = []
+        made: dict[int, tuple[LaunchPlan, list[_Step]]] = {}
+        for first in range(0, shape.batch, max(chunk, 1)):
+            count = min(chunk, shape.batch - first)
+            if count not in made:
+                part = Shape(m=shape.m, n=shape.n, k=depth, batch=count)
+                plan_ = _padded(
+                    plan(variant, spec, part, strides, backend.sm_count), smem_pad_bytes
+                )
+                made[count] = (plan_, self._steps(plan_, part))
+            self._chunks.append(_Chunk(first=first, plan=made[count][0], steps=made[count][1]))
+        self.plan = self._chunks[0].plan
+        # The ordinary call: one step, no workspace, no offsets.
+        only = self._chunks[0]
+        self._single = (
+            only.steps[0]
+            if len(self._chunks) == 1 and len(only.steps) == 1 and not only.plan.workspace_bytes
+            else None
+        )
+
+        self.is_single = self._single is not None and not problem.bias
+        if self._single is not None:
+            order = self._single.names
+            self._in_order = order == ("a", "b", "c")
+            self._launch = self._single.prepared.launch
+
+    def launch_three(self, a: int, b: int, c: int) -> None:
+        """The warm call of a single launch without bias: as little Python as can be."""
+        if self._in_order:
+            self._launch((a, b, c))
+        else:
+            self(Addresses(a, b, c))
+
+    def __call__(self, where: Addresses, stream: int | None = None) -> None:
+        """Launch everything, in order, on a stream (None: the caller's current one)."""
+        single = self._single
+        if single is not None:
+            single.prepared.launch(single.pick(where, 0), stream)
+            return
+        out_size = self.problem.out.size_bytes
+        size = self.problem.dtype.storage.size_bytes
+        for chunk in self._chunks:
+            moved = Addresses(
+                a=where.a + chunk.first * self.strides.stride_a * size,
+                b=where.b + chunk.first * self.strides.stride_b * size,
+                c=where.c + chunk.first * self.strides.stride_c * out_size,
+                bias=where.bias,
+            )
+            space = None
+            if chunk.plan.workspace_bytes:
+                space = self.backend.alloc(chunk.plan.workspace_bytes)
+                if chunk.plan.workspace_zero:
+                    self.backend.fill(space, 0)
+            address = 0 if space is None else self.backend.address(space)
+            for step in chunk.steps:
+                step.prepared.launch(step.pick(moved, address), stream)
+            if space is not None:
+                self.backend.free(space)
+
+    def _steps(self, plan_: LaunchPlan, part: Shape) -> list[_Step]:
+        found = []
+        for launch in plan_.launches:
+            arguments = [self._argument(name, part, plan_) for name in launch.params]
+            prepared = self.backend.prepare(self._loaded, launch, arguments)
+            names = tuple(
+                _OPERAND[name]
+                for name, argument in zip(launch.params, arguments, strict=True)
+                if not isinstance(argument, Scalar)
+            )
+            found.append(_Step(prepared=prepared, names=names))
+        return found
+
+    def _argument(self, name: str, part: Shape, plan_: LaunchPlan) -> Argument:
+        compute = self.problem.dtype.compute
+        sizes = {"M": part.m, "N": part.n, "K": part.k, "batch": part.batch}
+        if name in sizes:
+            return Scalar("int", sizes[name])
+        if name in ("alpha", "beta"):
+            return Scalar(compute, getattr(self.problem, name))
+        if name in ("lda", "ldb", "ldc", "stride_a", "stride_b", "stride_c"):
+            return Scalar("long long", getattr(self.strides, name))
+        if name.startswith("tma_"):
+            # The plan's own address: the real one comes with each call.
+            return TensorMapArgument(plan_.tensor_maps[name[-1]], 0)
+        return Pointer(0)
+
+
+_OPERAND = {
+    "A": "a", "B": "b", "C": "c", "bias": "bias", "workspace": "workspace",
+    "tma_a": "a", "tma_b": "b", "tma_c": "c", "scale_a": "none", "scale_b": "none",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Step:
+    prepared: Prepared
+    names: tuple[str, ...]
+
+    def pick(self, where: Addresses, workspace: int) -> Sequence[int]:
+        """Addresses in the order of the launch's pointers."""
+        known = {
+            "a": where.a, "b": where.b, "c": where.c, "bias": where.bias,
+            "workspace": workspace, "none": 0,
+        }  # fmt: skip
+        return [known[name] for name in self.names]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Chunk:
+    first: int
+    plan: LaunchPlan
+    steps: list[_Step]
+
+
+def _padded(plan_: LaunchPlan, pad_bytes: int) -> LaunchPlan:
+    if pad_bytes == 0:
+        return plan_
+    launches = tuple(replace(s, smem_bytes=s.smem_bytes + pad_bytes) for s in plan_.launches)
+    return replace(plan_, launches=launches)

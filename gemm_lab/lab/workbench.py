@@ -1,0 +1,141 @@
+"""What one process works with: the catalogue, the cache, the backends, what is loaded."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from gemm_lab import jit
+from gemm_lab.core.arch import arch_number
+from gemm_lab.core.backend import Backend
+from gemm_lab.core.kernel import CompiledKernel, KernelSpec
+from gemm_lab.errors import NoGpuError, UsageError
+from gemm_lab.variants import Catalogue, Variant, render
+
+__all__ = ["BackendChoice", "BackendName", "Workbench", "choose_arch", "default_workbench"]
+
+BackendName = Literal["auto", "gpu", "emulator"]
+LOWEST_USUAL_ARCH = "sm_80"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackendChoice:
+    """A backend, and why it was taken."""
+
+    backend: Backend
+    reason: str
+
+
+class Workbench:
+    """Variants, compiled kernels and backends; safe to use from several threads.
+
+    Args:
+        templates: the user's folders of variants.
+        cache: of compiled kernels; the default one when None.
+    """
+
+    def __init__(self, templates: Sequence[Path] = (), *, cache: jit.Cache | None = None) -> None:
+        self.catalogue = Catalogue(templates)
+        self._cache = cache
+        self._lock = threading.RLock()
+        self._gpus: dict[int | None, Any] = {}
+        self._emulators: dict[str, Any] = {}
+        self._compiled: dict[KernelSpec, CompiledKernel] = {}
+        self._loaded: dict[tuple[int, str], Any] = {}
+
+    def variant(self, name: str | Variant) -> Variant:
+        """A variant by name or by the path of its file."""
+        return name if isinstance(name, Variant) else self.catalogue.get(name)
+
+    def compile(self, variant: Variant, spec: KernelSpec) -> CompiledKernel:
+        """Render and compile; remembered for the life of the process."""
+        with self._lock:
+            found = self._compiled.get(spec)
+        if found is None:
+            found = jit.compile_kernel(render(variant, spec), cache=self._cache)
+            with self._lock:
+                self._compiled[spec] = found
+        return found
+
+    def load(self, backend: Backend, compiled: CompiledKernel) -> Any:
+        """The kernel in a backend, loaded once."""
+        key = (id(backend), str(compiled.cubin_path))
+        with self._lock:
+            if key not in self._loaded:
+                self._loaded[key] = backend.load(compiled)
+            return self._loaded[key]
+
+    def gpu(self, device: int | None = None) -> Any:
+        """The GPU backend of a device; NoGpuError with the reason when there is none."""
+        from gemm_lab.gpu import GpuBackend
+
+        with self._lock:
+            if device not in self._gpus:
+                made = GpuBackend(device)
+                self._gpus[device] = self._gpus.setdefault(made.device, made)
+            return self._gpus[device]
+
+    def emulator(self, arch: str) -> Backend:
+        """The emulator of an architecture."""
+        from gemm_lab.emulator.backend import EmulatorBackend
+
+        with self._lock:
+            if arch not in self._emulators:
+                self._emulators[arch] = EmulatorBackend(arch=arch)
+            return cast("Backend", self._emulators[arch])
+
+    def choose_backend(
+        self, name: BackendName, *, lowest_arch: str, arch: str | None, device: int | None
+    ) -> BackendChoice:
+        """The GPU if it is asked for or there is one, else the emulator; with the reason.
+
+        NoGpuError when a GPU was asked for and there is none.
+        """
+        if name not in ("auto", "gpu", "emulator"):
+            raise UsageError(f"unknown backend {name!r}", hint="auto, gpu or emulator")
+        if name != "emulator":
+            try:
+                gpu = self.gpu(device)
+                return BackendChoice(backend=gpu, reason=f"found {gpu.device_name}")
+            except NoGpuError as error:
+                if name == "gpu" or device is not None:
+                    raise
+                reason = f"no GPU: {error.message}"
+        else:
+            reason = "asked for"
+        return BackendChoice(
+            backend=self.emulator(choose_arch(lowest_arch, arch, None)), reason=reason
+        )
+
+
+def choose_arch(lowest: str, asked: str | None, detected: str | None) -> str:
+    """The architecture to compile for.
+
+    An explicit one is taken verbatim; a detected 9.0 becomes sm_90a when the variant asks for
+    it; without a device the greater of the variant's lowest and sm_80.
+    """
+    if asked is not None:
+        return asked
+    if detected is None:
+        if arch_number(lowest) >= arch_number(LOWEST_USUAL_ARCH):
+            return lowest
+        return LOWEST_USUAL_ARCH
+    if lowest[-1].isalpha() and arch_number(lowest) == arch_number(detected):
+        return lowest
+    return detected
+
+
+_default: Workbench | None = None
+_default_lock = threading.Lock()
+
+
+def default_workbench() -> Workbench:
+    """The workbench behind gemm_lab.matmul and the others, made when first used."""
+    global _default
+    with _default_lock:
+        if _default is None:
+            _default = Workbench()
+        return _default
