@@ -144,7 +144,11 @@ class Cache:
             shutil.rmtree(beside, ignore_errors=True)
 
     def _discard_bad(self, folder: Path, key: str, why: str) -> None:
-        """Move the entry away, then look again: another process may just have replaced it."""
+        """Move the entry away; look again before and after, since another process may just have
+        put a good one in its place."""
+        with contextlib.suppress(OSError, *BAD):
+            read_entry(folder, key)
+            return
         away = folder.parent / passage_name("bad")
         try:
             os.rename(folder, away)

@@ -140,6 +140,8 @@ def _hint(
                 f"{rendered.arch}; set `arch` in the variant's dtype table or give --arch"
             )
         return f"{rendered.arch} does not have this instruction; give a higher --arch"
+    if "too much shared data" in fault.text:
+        return "take smaller tiles, or dynamic shared memory (extern __shared__), which may be more"
     if "host variable" in fault.text:
         return "write constexpr, __constant__ or __device__ before it"
     return None

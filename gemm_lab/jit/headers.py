@@ -55,7 +55,8 @@ class HeaderSet:
     @property
     def version(self) -> tuple[int, int] | None:
         """(12, 9) from cuda.h; None where it cannot be told."""
-        return _version(self.find("cuda.h"))
+        path = self.find("cuda.h")
+        return _version(path, _date(path)) if path else None
 
     def digest(self) -> str:
         """Hash of what the headers that kernels include say, whole closure, 16 digits."""
@@ -95,14 +96,22 @@ def resolve_includes(source: str, header_set: HeaderSet) -> IncludedSource:
     while waiting:
         name, path = waiting.popitem()
         if VIRTUAL_ROOT + name not in headers:
-            content, further = _header(path, header_set.folders)
+            content, further = _header(path, _date(path), header_set.folders)
             headers[VIRTUAL_ROOT + name] = content
             waiting.update(further)
     return IncludedSource(source=text.decode(), headers=headers)
 
 
+def _date(path: Path) -> tuple[int, int]:
+    stat = path.stat()
+    return stat.st_mtime_ns, stat.st_size
+
+
 @functools.lru_cache(maxsize=256)
-def _header(path: Path, folders: tuple[Path, ...]) -> tuple[bytes, dict[str, Path]]:
+def _header(
+    path: Path, date: tuple[int, int], folders: tuple[Path, ...]
+) -> tuple[bytes, dict[str, Path]]:
+    """Read and rewritten once; `date` makes an upgraded file another one."""
     return _rewrite(path.read_bytes(), (path.parent,), folders)
 
 
@@ -133,8 +142,6 @@ def _name_in_set(path: Path, folders: tuple[Path, ...]) -> str | None:
 
 
 @functools.lru_cache(maxsize=16)
-def _version(path: Path | None) -> tuple[int, int] | None:
-    if path is None:
-        return None
+def _version(path: Path, date: tuple[int, int]) -> tuple[int, int] | None:
     found = _VERSION.search(path.read_bytes())
     return (int(found[1]) // 1000, int(found[1]) % 1000 // 10) if found else None

@@ -16,6 +16,8 @@ __all__ = [
     "ptx_source_line",
 ]
 
+STATIC_SMEM_LIMIT_BYTES = 48 * 1024
+
 _COMPILING = re.compile(r"ptxas info\s*: Compiling entry function '([^']+)'[^\n]*")
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"ptxas info\s*: Used (?P<count>\d+) registers(?P<rest>.*)")
@@ -84,6 +86,13 @@ def first_error(log: str) -> LogMessage:
         return LogMessage(text=match["text"], line=int(match["line"]))
     if match := _OTHER_ERROR.search(log):
         return LogMessage(text=match["text"])
+    for entry, used in parse_resources(log).items():
+        # ptxas -v reports such an entry like any other, and NVRTC fails without a word.
+        if used.static_smem_bytes > STATIC_SMEM_LIMIT_BYTES:
+            return LogMessage(
+                text=f"{entry} uses too much shared data: {used.static_smem_bytes} bytes of static "
+                f"shared memory, and {STATIC_SMEM_LIMIT_BYTES} is the limit"
+            )
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     return LogMessage(text=lines[0] if lines else "NVRTC gave no message")
 
