@@ -57,6 +57,7 @@ class KernelShape:
         staging, stages: how operands arrive, and how many K slices fit in shared memory.
         global_vector_bytes: of one thread's global load; store_vector_bytes: of its store.
         shared_a, shared_b: reading the tiles (CUDA cores with staging).
+        shared_store_ways: bank conflicts of writing them, 1 for none.
         group_m: block rows that neighbouring blocks walk together; 1 is plain row order.
         cluster_m, cluster_n: blocks that share one fetch of B or of A by multicast.
         split_k: blocks that share one tile of C.
@@ -80,6 +81,7 @@ class KernelShape:
     store_vector_bytes: int = 4
     shared_a: SharedOperand = SharedOperand()
     shared_b: SharedOperand = SharedOperand()
+    shared_store_ways: int = 1
     group_m: int = 1
     cluster_m: int = 1
     cluster_n: int = 1
@@ -93,7 +95,11 @@ class KernelShape:
         may_be_zero = {"registers_per_thread", "static_smem_bytes", "dynamic_smem_bytes"}
         for f in fields(self):
             value = getattr(self, f.name)
-            if isinstance(value, int) and value < (0 if f.name in may_be_zero else 1):
+            if f.type != "int":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise UsageError(f"{f.name} = {value!r}: must be a whole number")
+            if value < (0 if f.name in may_be_zero else 1):
                 raise UsageError(f"{f.name} = {value}: too small for a kernel")
         if self.unit not in get_args(Unit):
             raise UsageError(f"unit {self.unit!r}", hint=f"one of {', '.join(get_args(Unit))}")

@@ -40,7 +40,8 @@ def shared_of_slice(shape: KernelShape, problem: GemmProblem) -> SharedSlice:
     if shape.staging == "none":
         return SharedSlice(load_requests=0.0, load_wavefronts=0.0, store_wavefronts=0.0)
     size = problem.dtype.storage.size_bytes
-    stores = (shape.block_m + shape.block_n) * shape.block_k * size / WAVEFRONT_BYTES
+    slice_bytes = (shape.block_m + shape.block_n) * shape.block_k * size
+    stores = slice_bytes / WAVEFRONT_BYTES * shape.shared_store_ways
     if shape.unit == "tensor":
         tiles = ceil(shape.block_m / shape.warp_m) * ceil(shape.block_n / shape.warp_n)
         fetched = tiles * (shape.warp_m + shape.warp_n) * shape.block_k * size

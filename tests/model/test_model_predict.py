@@ -248,6 +248,8 @@ def test_a_shape_from_plain_facts() -> None:
         ({"unit": "npu"}, "unit 'npu'"),
         ({"staging": "magic"}, "staging 'magic'"),
         ({"block_m": 0}, "block_m = 0"),
+        ({"block_m": "64"}, "block_m = '64': must be a whole number"),
+        ({"stages": True}, "stages = True: must be a whole number"),
         ({"lanes_m": 3}, "a warp has 32 lanes"),
         ({"registers_per_thread": -1}, "registers_per_thread = -1"),
     ],
@@ -261,6 +263,21 @@ def test_bad_facts(change: dict[str, object], message: str) -> None:
 def test_missing_facts_are_named() -> None:
     with pytest.raises(UsageError, match="needs block_n, threads"):
         KernelShape.from_facts({"unit": "tensor", "block_m": 8, "block_k": 8})
+
+
+def test_store_conflicts_cost_cycles() -> None:
+    twice = moved(replace(SHARED_32, shared_store_ways=2), product(512))
+    once = moved(SHARED_32, product(512))
+    assert twice.shared_store_wavefronts == 2 * once.shared_store_wavefronts
+
+
+def test_wide_shared_loads_along_k() -> None:
+    """ptxas joins four K steps of a broadcast row into one 16-byte load: two cycles for four."""
+    scalar = replace(SHARED_32, shared_a=SharedOperand(k_contiguous=True))
+    warp_steps = 512**3 / 32
+    assert moved(scalar, product(512)).shared_load_wavefronts == 2 * warp_steps
+    assert moved(SHARED_32, product(512)).shared_load_wavefronts == 1.5 * warp_steps
+    assert moved(SHARED_32, product(512)).shared_load_requests == 1.25 * warp_steps
 
 
 def test_padding_takes_conflicts_away() -> None:
