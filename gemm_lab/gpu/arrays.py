@@ -15,7 +15,15 @@ from gemm_lab.errors import UsageError
 from gemm_lab.gpu._cuda import cuda
 from gemm_lab.gpu.streams import on_stream
 
-__all__ = ["ArrayView", "empty_output", "may_overlap", "packed", "quick_looker", "view"]
+__all__ = [
+    "ArrayView",
+    "copy_into",
+    "empty_output",
+    "may_overlap",
+    "packed",
+    "quick_looker",
+    "view",
+]
 
 # Types that the lab's names do not carry keep NumPy's: float64, uint8.
 _LAB_NAMES = {
@@ -308,21 +316,12 @@ def packed(source: ArrayView, *, row_multiple: int = 1, stream: int | None = Non
     if source.device is None:
         raise UsageError("a host array is copied by uploading it")
     cupy = cuda().cupy
-    carrier = numpy.dtype(_CARRIERS[source.itemsize])
     shape = source.shape
     with on_stream(stream, source.device):
         row = -(-shape[-1] // row_multiple) * row_multiple
-        target = cupy.zeros((*shape[:-1], row), carrier)
+        target = cupy.zeros((*shape[:-1], row), numpy.dtype(_CARRIERS[source.itemsize]))
         if source.size:
-            low, high = source.low, source.high
-            memory = cupy.cuda.UnownedMemory(low, high - low, source.owner, source.device)
-            seen = cupy.ndarray(
-                shape,
-                carrier,
-                memptr=cupy.cuda.MemoryPointer(memory, source.address - low),
-                strides=tuple(s * source.itemsize for s in source.strides),
-            )
-            target[..., : shape[-1]] = seen
+            target[..., : shape[-1]] = _raw(source)
     return ArrayView(
         address=target.data.ptr,
         shape=shape,
@@ -331,4 +330,25 @@ def packed(source: ArrayView, *, row_multiple: int = 1, stream: int | None = Non
         itemsize=source.itemsize,
         device=source.device,
         owner=target,
+    )
+
+
+def copy_into(source: ArrayView, target: ArrayView, *, stream: int | None = None) -> None:
+    """Copy elements between two device views of one shape and element size, on `stream`."""
+    if target.device is None or not target.size:
+        return
+    with on_stream(stream, target.device):
+        _raw(target)[...] = _raw(source)
+
+
+def _raw(source: ArrayView) -> Any:
+    """A CuPy array of unsigned integers over the elements of a device view."""
+    cupy = cuda().cupy
+    low, high = source.low, source.high
+    memory = cupy.cuda.UnownedMemory(low, high - low, source.owner, source.device)
+    return cupy.ndarray(
+        source.shape,
+        numpy.dtype(_CARRIERS[source.itemsize]),
+        memptr=cupy.cuda.MemoryPointer(memory, source.address - low),
+        strides=tuple(s * source.itemsize for s in source.strides),
     )

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gemm_lab.core.backend import Argument, Pointer, TensorMapArgument
+from gemm_lab.core.dtypes import ScalarType
 from gemm_lab.core.kernel import CompiledKernel, KernelLaunch
 from gemm_lab.errors import LaunchError, UsageError
 from gemm_lab.gpu._cuda import cuda
 from gemm_lab.gpu.device import GpuInfo, NoGpu, find_gpu
 from gemm_lab.gpu.faults import translate, translated
+from gemm_lab.gpu.float64 import float64_rows
 from gemm_lab.gpu.launch import LaunchCalls, PreparedLaunch, prepare_launch
 from gemm_lab.gpu.limits import FunctionFacts, check_launch, describe
 from gemm_lab.gpu.tensor_map import encode_tensor_map
@@ -269,6 +271,27 @@ class GpuBackend:
                 stream.synchronize()
         return array
 
+    def write(self, buffer: DeviceBuffer, array: np.ndarray[Any, Any]) -> None:
+        """Copy a packed host array over the start of a buffer; complete on return."""
+        if array.nbytes > buffer.size_bytes:
+            raise UsageError(f"the buffer holds {buffer.size_bytes} bytes, not {array.nbytes}")
+        with self._on_device(f"copying {array.nbytes} bytes to the device"):
+            stream = cuda().cupy.cuda.get_current_stream()
+            buffer.memory.copy_from_host_async(array.ctypes.data, array.nbytes, stream)
+            stream.synchronize()
+
+    def float64_rows(
+        self,
+        buffer: DeviceBuffer,
+        scalar: ScalarType,
+        shape: tuple[int, int, int],
+        strides: tuple[int, int, int],
+        block: slice,
+    ) -> Any:
+        """Rows of a matrix in a buffer as a CuPy float64 array; see gpu.float64."""
+        with self._on_device("widening to float64"):
+            return float64_rows(buffer, scalar, shape, strides, block)
+
     def address(self, buffer: DeviceBuffer) -> int:
         """Byte address of a buffer."""
         return buffer.address
@@ -287,6 +310,12 @@ class GpuBackend:
     def current_stream(self) -> int:
         """Handle of the calling thread's current stream on this device."""
         return int(cuda().cupy.cuda.get_current_stream(self.device).ptr)
+
+    @contextmanager
+    def on_device(self, doing: str) -> Iterator[None]:
+        """Make the device current and translate CUDA's errors for a while."""
+        with self._on_device(doing):
+            yield
 
     @contextmanager
     def _on_device(self, doing: str) -> Iterator[None]:

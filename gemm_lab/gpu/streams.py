@@ -4,13 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from gemm_lab.gpu._cuda import cuda
 
-__all__ = ["on_stream", "wait_for"]
+__all__ = ["external_stream", "on_stream", "wait_for"]
 
 _LEGACY = 1  # the handles 0 and 1 name the same legacy default stream
 _DISABLE_TIMING = 2
+
+
+class _Handle:
+    """A bare handle that speaks the CUDA stream protocol."""
+
+    def __init__(self, stream: int) -> None:
+        self.stream = stream
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.stream)
+
+
+def external_stream(stream: int, device: int) -> Any:
+    """CuPy's object for a stream handle of the current device, which is `device`."""
+    cupy = cuda().cupy
+    if hasattr(cupy.cuda.Stream, "from_external"):  # CuPy 14; ExternalStream warns there
+        return cupy.cuda.Stream.from_external(_Handle(stream))
+    return cupy.cuda.ExternalStream(stream, device)
 
 
 @contextmanager
@@ -24,7 +43,7 @@ def on_stream(stream: int | None, device: int) -> Iterator[None]:
             with cupy.cuda.Stream.null:
                 yield
         else:
-            with cupy.cuda.ExternalStream(stream, device):
+            with external_stream(stream, device):
                 yield
 
 
