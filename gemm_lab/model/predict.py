@@ -266,7 +266,7 @@ def _slice_alone_cycles(
         # Without barriers the other warps work on while one waits; the L1 answers as fast as
         # shared memory, and a warp needs a new sector every few steps of K.
         fresh = min(1.0, shape.block_k * problem.dtype.storage.size_bytes / SECTOR_BYTES)
-        return max(work, smem + memory * fresh + work / shape.warps)
+        return smem + memory * fresh + work / shape.warps
     waiting = max(0.0, memory - (shape.stages - 1) * work)
     if shape.staging == "tma" and shape.stages > 1:
         return work + waiting

@@ -10,7 +10,7 @@ from gemm_lab.errors import UsageError
 from gemm_lab.model.devices import Device
 from gemm_lab.model.kernel_shape import KernelShape
 from gemm_lab.model.littles_law import LittlesLaw, littles_law
-from gemm_lab.model.occupancy import Occupancy, hardware_occupancy, textbook_occupancy
+from gemm_lab.model.occupancy import Occupancy, textbook_occupancy
 from gemm_lab.model.predict import BoundName, Prediction, predict
 from gemm_lab.model.roofline import (
     Level,
@@ -77,7 +77,11 @@ class LevelRow:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelReport:
-    """A kernel on a card: where its bytes go, what fits, what it waits for."""
+    """A kernel on a card: where its bytes go, what fits, what it waits for.
+
+    `bytes_in_flight_per_sm` is what its resident blocks can have on the way at once, to be held
+    against the laws in `about`.
+    """
 
     device: Device
     problem: GemmProblem
@@ -88,6 +92,7 @@ class ModelReport:
     hardware: Occupancy
     what_if: tuple[OccupancyRow, ...]
     steps: tuple[Step, ...]
+    bytes_in_flight_per_sm: int
     prediction: Prediction
 
     @property
@@ -164,11 +169,22 @@ def model_report(device: Device, problem: GemmProblem, shape: KernelShape) -> Mo
             if moved_bytes
         ),
         textbook=textbook_occupancy(card.limits, shape.resources),
-        hardware=hardware_occupancy(card.limits, shape.resources),
+        hardware=prediction.occupancy,
         what_if=what_if(card.limits, shape.resources),
         steps=next_steps(card.limits, shape.resources),
+        bytes_in_flight_per_sm=_in_flight_bytes(
+            shape, prediction.occupancy.blocks_per_sm, problem.dtype.storage.size_bytes
+        ),
         prediction=prediction,
     )
+
+
+def _in_flight_bytes(shape: KernelShape, blocks: int, size: int) -> int:
+    if shape.staging == "none":
+        # The loads of the K steps that are issued together, of every thread.
+        return blocks * shape.threads * (shape.thread_m + shape.thread_n) * shape.block_k * size
+    ahead = max(1, shape.stages - 1)
+    return blocks * ahead * (shape.block_m + shape.block_n) * shape.block_k * size
 
 
 def _level(level: Level, moved_bytes: float, roof: Roofline, problem: GemmProblem) -> LevelRow:

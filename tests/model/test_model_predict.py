@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from math import ceil
 
 import pytest
@@ -347,6 +348,21 @@ def test_the_report_is_whole() -> None:
     assert {law.level for law in report.about.laws} == {"dram", "l2"}
     assert any(row.current for row in report.what_if)
     assert report.steps[0].blocks_per_sm == 1
+    assert report.bytes_in_flight_per_sm == 2 * 32 * 32 * 4
+    assert (
+        model_report(
+            H200, product(4096, name="bf16", layout="nt"), WARPGROUPS
+        ).bytes_in_flight_per_sm
+        == 3 * (128 + 256) * 64 * 2
+    )
+
+
+def test_the_report_is_plain_data() -> None:
+    """Everything in it goes into JSON without NaN or infinity."""
+    for device in DEVICES.values():
+        for shape in LADDER:
+            report = model_report(device, product(100, 77, 50), shape)
+            json.dumps(asdict(report), allow_nan=False, default=str)
 
 
 def test_a_level_without_a_known_rate_has_no_time() -> None:
