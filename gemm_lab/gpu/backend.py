@@ -307,6 +307,12 @@ class GpuBackend:
         with self._on_device("waiting for the device"):
             cuda().runtime.deviceSynchronize()
 
+    def free_bytes(self) -> int:
+        """Device memory that nobody holds, CuPy's pool counted as free."""
+        with self._on_device("asking for free memory"):
+            cupy = cuda().cupy
+            return int(cuda().runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes())
+
     def current_stream(self) -> int:
         """Handle of the calling thread's current stream on this device."""
         return int(cuda().cupy.cuda.get_current_stream(self.device).ptr)

@@ -45,4 +45,5 @@ def _fp8_values() -> numpy.ndarray[Any, Any]:
     import ml_dtypes
 
     codes = numpy.arange(256, dtype=numpy.uint8)
-    return codes.view(ml_dtypes.float8_e4m3fn).astype(numpy.float64)
+    values: numpy.ndarray[Any, Any] = codes.view(ml_dtypes.float8_e4m3fn).astype(numpy.float64)
+    return values

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gemm_lab.core.arch import arch_limits
 from gemm_lab.core.backend import Argument, Pointer, Prepared, Scalar, TensorMapArgument
 from gemm_lab.core.kernel import CompiledKernel, KernelSpec, LaunchPlan
 from gemm_lab.core.problem import GemmProblem, Shape, Strides
@@ -49,6 +50,7 @@ class Executor:
         self.compiled = compiled
         self.problem = problem
         self.strides = strides
+        self.limits = arch_limits(spec.arch)
         self._loaded = loaded
         shape = problem.shape
         # BLAS: alpha == 0 does not read A and B; a sum over nothing says the same.

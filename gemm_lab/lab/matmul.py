@@ -207,8 +207,7 @@ class _Call:
     def _out_scalar(self) -> str | None:
         if self.out is None:
             return None
-        name = view(self.out, name="out").scalar
-        return name
+        return view(self.out, name="out").scalar
 
     def _output(
         self, a: ArrayView, b: ArrayView, shape: Shape, out_type: ScalarType, flat: bool

@@ -11,7 +11,7 @@ from gemm_lab.core.measurement import MaxError, Tolerance
 from gemm_lab.core.problem import GemmProblem
 from gemm_lab.lab.reference import reference, tolerance_reason
 
-__all__ = ["Verdict", "verify"]
+__all__ = ["Matrices", "Verdict", "verify"]
 
 Array = Any
 _BLOCK_BYTES = 256 * 2**20
@@ -33,46 +33,47 @@ class Verdict:
     checked: float = 1.0
 
 
-def verify(
-    problem: GemmProblem,
-    a: Array,
-    b: Array,
-    c_before: Array | None,
-    c_after: Array,
-    bias: Array | None,
-    *,
-    to_float64: Callable[[Array], Array],
-    rows: Array | None = None,
-) -> Verdict:
+Rows = Callable[[slice], Array]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matrices:
+    """Rows of each matrix in float64, [batch, rows, cols], on whichever side computes.
+
+    `c_before` is None where the old C is not read, `bias` where there is none.
+    """
+
+    a: Rows
+    b: Callable[[], Array]
+    c_after: Rows
+    c_before: Rows | None = None
+    bias: Array | None = None
+
+
+def verify(problem: GemmProblem, matrices: Matrices, *, rows: Array | None = None) -> Verdict:
     """Compare C with epilogue(alpha A B + beta C) row block by row block.
 
-    Args:
-        a, b, c_before, c_after: [batch, rows, cols] in row-major speech (views of any strides),
-            in their storage types; c_before may be None when it is not read.
-        to_float64: converts a block of storage to float64 on the arrays' own side.
-        rows: indices of the rows to compare; None compares all.
+    `rows` are the sorted indices of the rows to compare; None compares all.
     """
     import numpy
 
     s = problem.shape
-    reads_c = problem.beta != 0 or c_before is not None
     chosen = numpy.arange(s.m) if rows is None else numpy.asarray(rows)
     step = max(1, _BLOCK_BYTES // (8 * max(s.n, 1) * max(s.batch, 1) * 6))
-    b64 = to_float64(b)
-    bias64 = None if bias is None else to_float64(bias)
+    b = matrices.b()
     worst: tuple[float, MaxError] | None = None
     wrong, square_error, square_expected, largest_bound = 0, 0.0, 0.0, 0.0
     for start, stop in _runs(chosen, step):
         block = slice(start, stop)
         ref = reference(
             problem,
-            to_float64(a[:, block]),
-            b64,
-            to_float64(c_before[:, block]) if reads_c and c_before is not None else None,
-            bias64,
+            matrices.a(block),
+            b,
+            None if matrices.c_before is None else matrices.c_before(block),
+            matrices.bias,
             row0=start,
         )
-        found = _compare(problem, ref.expected, ref.bound, to_float64(c_after[:, block]), start)
+        found = _compare(problem, ref.expected, ref.bound, matrices.c_after(block), start)
         wrong += found.wrong
         square_error += found.square_error
         square_expected += found.square_expected

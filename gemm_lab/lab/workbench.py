@@ -78,6 +78,13 @@ class Workbench:
                 self._gpus[device] = self._gpus.setdefault(made.device, made)
             return self._gpus[device]
 
+    def detected_arch(self) -> str | None:
+        """Architecture of the GPU at hand, or None."""
+        try:
+            return str(self.gpu().arch)
+        except NoGpuError:
+            return None
+
     def emulator(self, arch: str) -> Backend:
         """The emulator of an architecture."""
         from gemm_lab.emulator.backend import EmulatorBackend

@@ -1,0 +1,260 @@
+"""run and kernel: the lab's road for one question, from Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gemm_lab.core.dtypes import Layout
+from gemm_lab.core.dtypes import dtype as dtype_named
+from gemm_lab.core.kernel import CompiledKernel, KernelSpec, Resources
+from gemm_lab.core.measurement import Measurement
+from gemm_lab.core.problem import Alignment, GemmProblem, Shape
+from gemm_lab.errors import UsageError
+from gemm_lab.lab.choose import choose_variant
+from gemm_lab.lab.matmul import matmul
+from gemm_lab.lab.measure import RunSettings, measure
+from gemm_lab.lab.prepare import Request, merge_tunables
+from gemm_lab.lab.workbench import BackendName, Workbench, choose_arch, default_workbench
+from gemm_lab.variants import Facts, Variant, config_of, make_spec, parse_epilogue, render
+
+__all__ = ["EMULATED_SIZE", "GPU_SIZE", "Kernel", "as_shape", "kernel", "run", "variants"]
+
+GPU_SIZE = 4096
+EMULATED_SIZE = 512
+
+
+def variants(workbench: Workbench | None = None) -> list[Variant]:
+    """Every variant of the catalogue, each after the rung that it improves on."""
+    return (workbench or default_workbench()).catalogue.ladder()
+
+
+def as_shape(shape: Any) -> Shape:
+    """A Shape from an int (a square), (m, n, k), (m, n, k, batch) or a Shape."""
+    if isinstance(shape, Shape):
+        return shape
+    if isinstance(shape, int):
+        return Shape(m=shape, n=shape, k=shape)
+    try:
+        sizes = [int(x) for x in shape]
+    except (TypeError, ValueError):
+        sizes = []
+    if len(sizes) not in (3, 4):
+        raise UsageError(
+            f"shape {shape!r} cannot be read", hint="an int, (m, n, k) or (m, n, k, batch)"
+        )
+    m, n, k, *batch = sizes
+    return Shape(m=m, n=n, k=k, batch=batch[0] if batch else 1)
+
+
+def run(
+    variant: str | Variant | None = None,
+    *,
+    shape: Any = None,
+    dtype: str = "fp32",
+    out_dtype: str | None = None,
+    layout: Layout | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    epilogue: str | None = None,
+    bias: bool = False,
+    arch: str | None = None,
+    device: int | None = None,
+    backend: BackendName = "auto",
+    smem_pad_bytes: int = 0,
+    specialize: bool = False,
+    settings: RunSettings | None = None,
+    config: Mapping[str, Any] | None = None,
+    workbench: Workbench | None = None,
+    **tunables: Any,
+) -> Measurement:
+    """Run one kernel on seeded data, verify it, and on a GPU time it beside the library.
+
+    Args:
+        variant: a name or file; None takes the highest rung that does the dtype.
+        shape: see as_shape; 4096^3 on a GPU and 512^3 on the emulator when None.
+        arch: compile for it, verbatim; the emulator then stands for it.
+        smem_pad_bytes: dynamic shared memory added to each launch, to lower occupancy by hand.
+        specialize: bake M, N and K into the source.
+
+    Returns a Measurement; a wrong result is told in it (`verified`), not raised.
+    """
+    bench = workbench or default_workbench()
+    arithmetic = dtype_named(dtype)
+    chosen = (
+        choose_variant(bench, dtype=dtype, layout=layout, arch=arch)
+        if variant is None
+        else bench.variant(variant)
+    )
+    support = chosen.support(dtype)
+    place = bench.choose_backend(backend, lowest_arch=support.arch, arch=arch, device=device)
+    if variant is None and arch is None:
+        chosen = choose_variant(bench, dtype=dtype, layout=layout, arch=place.backend.arch)
+        support = chosen.support(dtype)
+    if epilogue is not None:
+        parse_epilogue(epilogue)
+    if shape is None:
+        shape = GPU_SIZE if place.backend.name == "gpu" else EMULATED_SIZE
+    problem = GemmProblem(
+        shape=as_shape(shape),
+        dtype=arithmetic,
+        out=arithmetic.out(out_dtype),
+        layout=layout or support.layouts[0],
+        alpha=alpha,
+        beta=beta,
+        epilogue=epilogue,
+        bias=bias,
+    )
+    request = Request.of(
+        chosen,
+        dtype,
+        merge_tunables(config, tunables),
+        arch=arch,
+        specialize=specialize,
+        smem_pad_bytes=smem_pad_bytes,
+    )
+    return measure(bench, place.backend, request, problem, settings or RunSettings())
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A compiled kernel: its texts, its resources, and a call.
+
+    Pickling keeps the recipe, not the handle: the other side compiles (or finds) it again.
+    """
+
+    variant: Variant
+    spec: KernelSpec
+    compiled: CompiledKernel
+
+    @property
+    def source(self) -> str:
+        """The rendered CUDA C++."""
+        return self.compiled.rendered.source
+
+    @property
+    def ptx(self) -> str:
+        """NVRTC's PTX."""
+        return self.compiled.ptx
+
+    @property
+    def cubin(self) -> bytes:
+        """Machine code for `arch`."""
+        return Path(self.compiled.cubin_path).read_bytes()
+
+    @property
+    def resources(self) -> Mapping[str, Resources]:
+        """Registers, shared memory and spills by entry."""
+        return self.compiled.resources
+
+    @property
+    def arch(self) -> str:
+        """The architecture that it was compiled for."""
+        return self.spec.arch
+
+    def __call__(self, a: Any, b: Any, **keywords: Any) -> Any:
+        """matmul with this variant, dtype, output type, epilogue and tunables."""
+        keywords.setdefault("epilogue", self.spec.epilogue)
+        return matmul(
+            a,
+            b,
+            variant=self.variant,
+            dtype=self.spec.dtype.name,
+            out_dtype=self.spec.out.name,
+            config=self.spec.config,
+            **keywords,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_remake, (os.fspath(self.variant.path), self.spec))
+
+
+def _remake(path: str, spec: KernelSpec) -> Kernel:
+    bench = default_workbench()
+    variant = bench.variant(path)
+    return Kernel(variant, spec, bench.compile(variant, spec))
+
+
+def kernel(
+    variant: str | Variant,
+    *,
+    dtype: str = "fp32",
+    out_dtype: str | None = None,
+    layout: Layout | None = None,
+    arch: str | None = None,
+    epilogue: str | None = None,
+    bias: bool = False,
+    alignment: Alignment | None = None,
+    specialize: Any = None,
+    config: Mapping[str, Any] | None = None,
+    workbench: Workbench | None = None,
+    **tunables: Any,
+) -> Kernel:
+    """Render and compile one kernel; needs no GPU.
+
+    `alignment` defaults to the widest vectors. `arch` None takes the GPU at hand, else the
+    greater of the variant's lowest and sm_80.
+    """
+    bench = workbench or default_workbench()
+    found = bench.variant(variant)
+    spec = kernel_spec(
+        bench,
+        found,
+        dtype=dtype,
+        out_dtype=out_dtype,
+        layout=layout,
+        arch=arch,
+        epilogue=epilogue,
+        bias=bias,
+        alignment=alignment,
+        specialize=specialize,
+        tunables=merge_tunables(config, tunables),
+    )
+    return Kernel(found, spec, bench.compile(found, spec))
+
+
+def kernel_spec(
+    bench: Workbench,
+    variant: Variant,
+    *,
+    dtype: str,
+    tunables: Mapping[str, Any],
+    out_dtype: str | None = None,
+    layout: Layout | None = None,
+    arch: str | None = None,
+    epilogue: str | None = None,
+    bias: bool = False,
+    alignment: Alignment | None = None,
+    specialize: Any = None,
+) -> KernelSpec:
+    """The checked specification behind `kernel` and `show`."""
+    support = variant.support(dtype)
+    arithmetic = support.dtype
+    out = arithmetic.out(out_dtype)
+    widest = 16 // arithmetic.storage.size_bytes
+    return make_spec(
+        variant,
+        Facts(
+            dtype=arithmetic,
+            out=out,
+            layout=layout or support.layouts[0],
+            alignment=alignment
+            or Alignment(
+                vec_a=widest, vec_b=widest, vec_c=16 // out.size_bytes,
+                tma_a=True, tma_b=True, tma_c=True,
+            ),
+            arch=choose_arch(support.arch, arch, bench.detected_arch()),
+            epilogue=epilogue,
+            bias=bias,
+            specialize=None if specialize is None else as_shape(specialize),
+        ),
+        config_of(variant, dtype, tunables),
+    )  # fmt: skip
+
+
+def source(bench: Workbench, variant: Variant, spec: KernelSpec) -> str:
+    """The rendered text alone; needs no compiler."""
+    return render(variant, spec).source
