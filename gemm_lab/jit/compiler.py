@@ -63,7 +63,10 @@ def run_compiler(rendered: RenderedKernel, toolchain: Toolchain) -> CompilerOutp
     name = program_name(rendered.name)
     begin = time.perf_counter()
     _count = next(_counter)
-    output = nvrtc.compile(source, program_name=name, options=options, headers=headers)
+    try:
+        output = nvrtc.compile(source, program_name=name, options=options, headers=headers)
+    except RuntimeError as error:
+        raise CompileError(f"{name}: {error}", source=numbered_source(rendered.source)) from error
     compile_ms = (time.perf_counter() - begin) * 1e3
     if output.ok:
         return CompilerOutput(
@@ -74,9 +77,10 @@ def run_compiler(rendered: RenderedKernel, toolchain: Toolchain) -> CompilerOutp
             f"NVRTC {toolchain.nvrtc_version} refuses an option: {_option_fault(output.log)}",
             hint="given: " + " ".join(options),
         )
-    fault = first_error(output.log)
+    log = output.log or output.status_text
+    fault = first_error(log)
     ptx = "" if fault.file else _ptx_only(nvrtc, source, name, options, headers)
-    raise _error(rendered, toolchain, output.log or output.status_text, fault, ptx)
+    raise _error(rendered, toolchain, log, fault, ptx)
 
 
 def _option_fault(log: str) -> str:

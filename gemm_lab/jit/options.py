@@ -10,7 +10,8 @@ from gemm_lab.errors import UsageError
 
 __all__ = ["FIXED_OPTIONS", "check_arch", "compile_options", "program_name", "safe_name"]
 
-FIXED_OPTIONS = ("--std=c++17", "-lineinfo", "--ptxas-options=-v")
+# 177 is "declared but never referenced": every kernel is given constants that it may not need.
+FIXED_OPTIONS = ("--std=c++17", "-lineinfo", "--ptxas-options=-v", "--diag-suppress=177")
 
 _ARCH = re.compile(r"--?(?:gpu-architecture|arch|gpu-code|code|gencode|generate-code)\b")
 _PATH = re.compile(r"(?:-I|--?include-path|--?pre-include|-include)(?:=|$|[^-])")

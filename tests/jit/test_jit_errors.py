@@ -62,10 +62,10 @@ def test_warnings_of_a_good_compilation() -> None:
 
 @needs_nvrtc
 def test_warnings_of_the_compiler_reach_the_log(cache: Cache) -> None:
-    source = SOURCE.replace("int index", "int unused; int index", 1)
+    source = SOURCE.replace("    int index", "#warning look here\n    int unused; int index", 1)
     compiled = compile_kernel(small_kernel(source), cache=cache)
     [warning] = log_warnings(compiled.log)
-    assert warning.startswith("/gemm_lab/twice.cu(3): warning #177-D")
+    assert warning.startswith("/gemm_lab/twice.cu(3): warning #1105-D")
     again = compile_kernel(small_kernel(source), cache=cache)
     assert again.cache_hit
     assert again.log == compiled.log
@@ -126,6 +126,19 @@ def test_too_much_static_shared_memory_is_an_error(cache: Cache) -> None:
     error = compile_failure(small_kernel(SOURCE.replace("tile[64]", "tile[40000]")), cache)
     assert "uses too much shared data" in error.message
     assert "dynamic shared memory" in str(error.hint)
+
+
+@needs_nvrtc
+def test_a_fault_of_the_compiler_itself_is_a_compile_error(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toolchain(cache)
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("NVRTC: NVRTC_ERROR_OUT_OF_MEMORY")
+
+    monkeypatch.setattr("gemm_lab.jit.nvrtc.Nvrtc.compile", fail)
+    assert "OUT_OF_MEMORY" in compile_failure(small_kernel(), cache).message
 
 
 @needs_nvrtc
