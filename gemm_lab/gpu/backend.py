@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gemm_lab.core.backend import Argument, Pointer, TensorMapArgument
@@ -18,74 +16,14 @@ from gemm_lab.gpu.device import GpuInfo, NoGpu, find_gpu
 from gemm_lab.gpu.faults import translate, translated
 from gemm_lab.gpu.float64 import float64_rows
 from gemm_lab.gpu.launch import LaunchCalls, PreparedLaunch, prepare_launch
-from gemm_lab.gpu.limits import FunctionFacts, check_launch, describe
+from gemm_lab.gpu.limits import check_launch, describe
+from gemm_lab.gpu.loaded import DeviceBuffer, LoadedKernel, allow_smem, load_cubin
 from gemm_lab.gpu.tensor_map import encode_tensor_map
 
 if TYPE_CHECKING:
     import numpy as np
 
 __all__ = ["DeviceBuffer", "GpuBackend", "LoadedKernel"]
-
-
-class DeviceBuffer:
-    """Device memory of `size_bytes`, aligned to 512 bytes (CuPy's pool), until it is freed."""
-
-    __slots__ = ("device", "memory", "size_bytes")
-
-    def __init__(self, memory: Any, size_bytes: int, device: int) -> None:
-        self.memory = memory
-        self.size_bytes = size_bytes
-        self.device = device
-
-    @property
-    def address(self) -> int:
-        """Byte address; LaunchError after `free`."""
-        if self.memory is None:
-            raise LaunchError("the buffer was freed", hint="allocate a new one")
-        return int(self.memory.ptr)
-
-
-class LoadedKernel:
-    """A cubin in a device's context: a handle and the driver's facts of each entry."""
-
-    def __init__(
-        self,
-        *,
-        compiled: CompiledKernel,
-        device: int,
-        functions: dict[str, int],
-        facts: dict[str, FunctionFacts],
-        module: object,
-    ) -> None:
-        self.compiled = compiled
-        self.device = device
-        self.facts = facts
-        self._functions = functions
-        self._module: object | None = module
-
-    def function(self, entry: str) -> int:
-        """The driver's handle; LaunchError when there is no such entry or it was unloaded."""
-        if self._module is None:
-            raise LaunchError(
-                f"{self.compiled.rendered.name} was unloaded", hint="load it again before a launch"
-            )
-        try:
-            return self._functions[entry]
-        except KeyError:
-            raise LaunchError(
-                f"{self.compiled.rendered.name} has no entry {entry!r}",
-                hint=f"entries: {', '.join(self._functions)}",
-            ) from None
-
-    @property
-    def module(self) -> object | None:
-        """CuPy's module, which keeps the code in the context; None after `release`."""
-        return self._module
-
-    def release(self) -> None:
-        """Let go of the module; it is unloaded when no prepared launch holds it any more."""
-        self._module = None
-        self._functions = {}
 
 
 class GpuBackend:
@@ -102,8 +40,6 @@ class GpuBackend:
         if isinstance(found, NoGpu):
             raise found.error()
         self.info: GpuInfo = found
-        self._lock = threading.Lock()
-        self._smem_allowed: dict[int, int] = {}
 
     @property
     def device(self) -> int:
@@ -131,29 +67,11 @@ class GpuBackend:
         `unload` gives nothing back. With `transient` the cubin is loaded past that memory and
         leaves the context at `unload`: for sweeps over thousands of kernels.
         """
-        entries = compiled.rendered.entries
-        path = str(compiled.cubin_path)
-        with self._on_device(f"loading {path}"):
-            if transient:
-                module, functions = _load_transient(path, entries)
-            else:
-                module = cuda().cupy.RawModule(path=path)
-                functions = {e: int(module.get_function(e).kernel.ptr) for e in entries}
-            facts = {e: _facts(e, function) for e, function in functions.items()}
-        return LoadedKernel(
-            compiled=compiled,
-            device=self.device,
-            functions=functions,
-            facts=facts,
-            module=module,
-        )
+        with self._on_device(f"loading {compiled.cubin_path}"):
+            return load_cubin(compiled, self.device, transient=transient)
 
     def unload(self, loaded: LoadedKernel) -> None:
         """Forget a kernel; frees its code when it was loaded as transient."""
-        with self._lock:
-            for entry in loaded.facts:
-                if loaded.module is not None:
-                    self._smem_allowed.pop(loaded.function(entry), None)
         with self._on_device("unloading a kernel"):
             loaded.release()
 
@@ -172,7 +90,9 @@ class GpuBackend:
         function = loaded.function(launch.entry)
         facts = loaded.facts[launch.entry]
         check_launch(launch, facts, self.info.limits)
-        self._allow_smem(function, launch, facts)
+        if launch.smem_bytes:
+            with self._on_device(describe(launch, facts)):
+                allow_smem(self.device, function, launch.smem_bytes)
         return prepare_launch(
             function=function,
             launch=launch,
@@ -199,29 +119,13 @@ class GpuBackend:
         """Blocks of this launch that one multiprocessor holds at once, by the driver's answer."""
         function = loaded.function(launch.entry)
         x, y, z = launch.block
-        self._allow_smem(function, launch, loaded.facts[launch.entry])
         with self._on_device(describe(launch)):
+            allow_smem(self.device, function, launch.smem_bytes)
             return int(
                 cuda().driver.occupancyMaxActiveBlocksPerMultiprocessor(
                     function, x * y * z, launch.smem_bytes
                 )
             )
-
-    def _allow_smem(self, function: int, launch: KernelLaunch, facts: FunctionFacts) -> None:
-        # Always: 48 KiB less the static part is the default limit, whatever the card has.
-        if launch.smem_bytes == 0:
-            return
-        driver = cuda().driver
-        with self._lock:
-            if self._smem_allowed.get(function, 0) >= launch.smem_bytes:
-                return
-            with self._on_device(describe(launch, facts)):
-                driver.funcSetAttribute(
-                    function,
-                    driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                    launch.smem_bytes,
-                )
-            self._smem_allowed[function] = launch.smem_bytes
 
     # ---- memory ----
 
@@ -327,32 +231,6 @@ class GpuBackend:
     def _on_device(self, doing: str) -> Iterator[None]:
         with translated(doing), cuda().cupy.cuda.Device(self.device):
             yield
-
-
-def _load_transient(path: str, entries: Sequence[str]) -> tuple[Any, dict[str, int]]:
-    try:
-        image = Path(path).read_bytes()
-    except OSError as fault:
-        raise LaunchError(f"the cubin cannot be read: {fault}", hint="compile it again") from fault
-    module = cuda().module_class()
-    module.load(image)
-    return module, {e: int(module.get_function(e).ptr) for e in entries}
-
-
-def _facts(entry: str, function: int) -> FunctionFacts:
-    driver = cuda().driver
-
-    def attribute(name: str) -> int:
-        return int(driver.funcGetAttribute(getattr(driver, f"CU_FUNC_ATTRIBUTE_{name}"), function))
-
-    return FunctionFacts(
-        entry=entry,
-        registers_per_thread=attribute("NUM_REGS"),
-        static_smem_bytes=attribute("SHARED_SIZE_BYTES"),
-        local_bytes=attribute("LOCAL_SIZE_BYTES"),
-        max_threads_per_block=attribute("MAX_THREADS_PER_BLOCK"),
-        binary_version=attribute("BINARY_VERSION"),
-    )
 
 
 @functools.cache

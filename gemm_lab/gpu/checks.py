@@ -1,4 +1,4 @@
-"""What can be wrong with driver, CuPy, devices and cuBLAS: facts first, judgement apart from them."""
+"""What can be wrong with driver, CuPy, devices and cuBLAS: facts first, judgement apart."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def _cublas_facts(has_device: bool) -> tuple[int, str]:
     try:
         from cupy_backends.cuda.libs import cublas
     except ImportError as fault:
-        return 0, str(fault)
+        return 0, str(fault).partition("\n")[0].partition(", No such")[0]
     if not has_device:
         return 0, "it is installed, and without a device it does not start"
     from cupy.cuda.device import get_cublas_handle

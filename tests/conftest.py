@@ -1,0 +1,35 @@
+"""Marks that need a GPU: skipped with the reason, or failed where one was promised."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+import pytest
+
+from gemm_lab.core.arch import arch_number
+from gemm_lab.gpu import GpuInfo, NoGpu, find_gpu
+
+REQUIRE_GPU = "GEMM_LAB_REQUIRE_GPU"
+
+
+@functools.cache
+def _gpu() -> GpuInfo | NoGpu:
+    return find_gpu()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    needs = item.get_closest_marker("min_arch")
+    if needs is None and item.get_closest_marker("gpu") is None:
+        return
+    found = _gpu()
+    if isinstance(found, NoGpu):
+        _miss(f"needs an NVIDIA GPU: {found.reason}")
+    elif needs is not None and arch_number(found.arch) < needs.args[0]:
+        _miss(f"needs a GPU of sm_{needs.args[0]} or later, this is {found.arch}")
+
+
+def _miss(reason: str) -> None:
+    if os.environ.get(REQUIRE_GPU) == "1":
+        pytest.fail(f"{reason} ({REQUIRE_GPU}=1)", pytrace=False)
+    pytest.skip(reason)
