@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy
@@ -13,6 +12,7 @@ import numpy
 from gemm_lab.core.dtypes import ScalarType
 from gemm_lab.errors import UsageError
 from gemm_lab.gpu._cuda import cuda
+from gemm_lab.gpu.array_view import ArrayView, may_overlap
 from gemm_lab.gpu.streams import on_stream
 
 __all__ = [
@@ -35,64 +35,6 @@ _LAB_NAMES = {
     "int32": "int32",
 }
 _DLPACK_CPU, _DLPACK_CUDA, _DLPACK_CUDA_HOST, _DLPACK_CUDA_MANAGED = 1, 2, 3, 13
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ArrayView:
-    """Where an array lies.
-
-    Attributes:
-        address: byte address of element [0, 0, ...].
-        shape: elements along each axis.
-        strides: elements from one to the next along each axis; may be negative or 0.
-        scalar: the lab's name of the element type, or NumPy's for one that it has none for.
-        itemsize: bytes of an element.
-        device: index of the CUDA device; None on the host.
-        readonly: whether its owner forbids writing.
-        stream: handle of the stream that fills it; None when nothing has to be waited for.
-        owner: what keeps the memory alive.
-    """
-
-    address: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    scalar: str
-    itemsize: int
-    device: int | None
-    readonly: bool = False
-    stream: int | None = None
-    owner: Any = None
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        total = 1
-        for extent in self.shape:
-            total *= extent
-        return total
-
-    @property
-    def low(self) -> int:
-        """Lowest byte address that is touched."""
-        return self.address + self.itemsize * sum(
-            (n - 1) * s for n, s in zip(self.shape, self.strides, strict=True) if s < 0 and n > 0
-        )
-
-    @property
-    def high(self) -> int:
-        """One past the highest byte address that is touched; `low` when it is empty."""
-        if self.size == 0:
-            return self.low
-        return self.address + self.itemsize * (
-            1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True) if s > 0)
-        )
-
-
-def may_overlap(first: ArrayView, second: ArrayView) -> bool:
-    """Whether the byte ranges, from lowest to highest element, have a byte in common."""
-    if not first.size or not second.size:
-        return False
-    return first.low < second.high and second.low < first.high
 
 
 def view(array: Any, *, name: str = "array") -> ArrayView:
@@ -143,6 +85,8 @@ def _packed_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _of_numpy(array: numpy.ndarray[Any, Any], name: str) -> ArrayView:
+    if isinstance(array, numpy.ma.MaskedArray) and numpy.ma.is_masked(array):
+        raise UsageError(f"{name} is masked", hint=f"pass {name}.filled(0) or its data")
     if not array.dtype.isnative:
         raise UsageError(
             f"{name} has byte order {array.dtype.byteorder!r}",

@@ -97,6 +97,11 @@ def test_strides_inside_an_element() -> None:
         view(pairs["x"], name="b")
 
 
+def test_masked_elements_are_not_passed_over() -> None:
+    with pytest.raises(UsageError, match="masked"):
+        view(np.ma.masked_array([1.0, 2.0], mask=[False, True]))
+
+
 def test_other_byte_order() -> None:
     with pytest.raises(UsageError, match="byte order"):
         view(np.zeros(3, ">f4"))
