@@ -67,7 +67,9 @@ def time_trial(
         )
         warm = _warm(trial, stopwatch, seed) if turn.sets > 1 else None
     if not turn.cold:
-        warnings.append("the inputs may be warm in L2: memory does not hold enough sets")
+        warnings.append(
+            f"the inputs may be warm in L2: {turn.sets} sets do not reach twice its size"
+        )
     if timed.clocks is not None and timed.clocks.throttled:
         warnings.append(f"the card throttled: {', '.join(timed.clocks.throttled)}")
     return TimedTrial(

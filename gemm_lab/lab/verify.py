@@ -9,7 +9,7 @@ from typing import Any
 
 from gemm_lab.core.measurement import MaxError, Tolerance
 from gemm_lab.core.problem import GemmProblem
-from gemm_lab.lab.reference import reference, tolerance_reason
+from gemm_lab.lab.reference import namespace, reference, tolerance_reason
 
 __all__ = ["Matrices", "Verdict", "verify"]
 
@@ -116,9 +116,7 @@ class _Block:
 
 def _compare(problem: GemmProblem, expected: Array, bound: Array, got: Array, row0: int) -> _Block:
     """One block; a NaN where none belongs is wrong, whatever its distance says."""
-    from gemm_lab.lab.reference import _namespace
-
-    xp = _namespace(expected)
+    xp = namespace(expected)
     limit = _largest(problem.out.name)
     with _quiet(xp):
         difference = xp.abs(got - expected)

@@ -31,8 +31,8 @@ SUFFIX = ".cu.j2"
 # What derived lines and rules may read beside tunables; see resolve.spec_scope.
 SPEC_NAMES = (
     "DTYPE", "OUT", "LAYOUT", "LAYOUT_A", "LAYOUT_B", "SIZE_A", "SIZE_B", "SIZE_C",
-    "VEC_A", "VEC_B", "VEC_C", "TMA_A", "TMA_B", "TMA_C", "ARCH", "MAX_SMEM", "MAX_STATIC_SMEM", "MAX_THREADS",
-    "MAX_REGISTERS", "REGISTERS_PER_SM", "SMEM_PER_SM",
+    "VEC_A", "VEC_B", "VEC_C", "TMA_A", "TMA_B", "TMA_C", "ARCH", "MAX_SMEM", "MAX_STATIC_SMEM",
+    "MAX_THREADS", "MAX_REGISTERS", "REGISTERS_PER_SM", "SMEM_PER_SM",
 )  # fmt: skip
 # What launches, workspace and tensor maps may read besides.
 PROBLEM_NAMES = ("M", "N", "K", "batch", "SMS")
