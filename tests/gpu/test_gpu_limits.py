@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from test_checks import LIMITS
+from test_gpu_checks import LIMITS
 
 from gemm_lab.core.dtypes import scalar
 from gemm_lab.core.kernel import KernelLaunch, TensorMapSpec

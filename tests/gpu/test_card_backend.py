@@ -211,7 +211,7 @@ def test_tensor_map(backend: GpuBackend, cache: Cache) -> None:
 ILLEGAL = """
 import sys
 sys.path.insert(0, {tests!r})
-from test_backend_gpu import *
+from test_card_backend import *
 from gemm_lab.gpu import GpuBackend
 from gemm_lab.jit import Cache
 backend = GpuBackend()
