@@ -1,18 +1,20 @@
 """cuBLAS's gemmEx on a stream handle.
 
-CuPy loads the library and owns the handle. Its own gemmEx refuses a stream that is being captured
-into a graph, which is how short kernels are timed, so the library is called directly where its
-path is known (Linux), and through CuPy elsewhere.
+CuPy finds and loads the library. Its own gemmEx refuses a stream that is being captured into a
+graph, which is how short kernels are timed, so the library is called directly, with a handle of
+its own, where its path is known (Linux), and through CuPy elsewhere.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gemm_lab.gpu._cuda import cuda
 from gemm_lab.gpu.blas_types import BlasTypes, ColumnMajor
 
 __all__ = ["Cublas", "load_cublas"]
@@ -92,25 +94,40 @@ class Cublas:
 
 def load_cublas() -> Cublas:
     """cuBLAS for the current device; ImportError when it is not installed."""
-    from cupy.cuda.device import get_cublas_handle
     from cupy_backends.cuda.libs import cublas
 
-    handle = get_cublas_handle()
-    version = cublas.getVersion(handle)
     path = _loaded_path()
-    if path is None:
-        return Cublas(
-            handle=handle,
-            version=version,
-            capturable=False,
-            set_stream=cublas.setStream,
-            gemm_ex=cublas.gemmEx,
-            gemm_strided_batched_ex=cublas.gemmStridedBatchedEx,
-        )
-    library = ctypes.CDLL(path)
+    if path is not None:
+        return _direct(path, cuda().runtime.getDevice())
+    from cupy.cuda.device import get_cublas_handle
+
+    handle = get_cublas_handle()
     return Cublas(
         handle=handle,
-        version=version,
+        version=cublas.getVersion(handle),
+        capturable=False,
+        set_stream=cublas.setStream,
+        gemm_ex=cublas.gemmEx,
+        gemm_strided_batched_ex=cublas.gemmStridedBatchedEx,
+    )
+
+
+@functools.cache
+def _direct(path: str, device: int) -> Cublas:
+    """The library itself, with one handle a device that lives as long as the process.
+
+    CuPy's handle would do, if it were sure that no second copy of cuBLAS is loaded.
+    """
+    del device  # the current one: it is what the handle belongs to
+    library = ctypes.CDLL(path)
+    handle, version = ctypes.c_void_p(), ctypes.c_int()
+    _checked(library, "cublasCreate_v2", (_POINTER,))(ctypes.addressof(handle))
+    address = handle.value or 0
+    get_version = _checked(library, "cublasGetVersion_v2", (_HANDLE, _POINTER))
+    get_version(address, ctypes.addressof(version))
+    return Cublas(
+        handle=address,
+        version=version.value,
         capturable=True,
         set_stream=_checked(library, "cublasSetStream_v2", (_HANDLE, _HANDLE)),
         gemm_ex=_checked(library, "cublasGemmEx", _GEMM_EX),
@@ -132,7 +149,7 @@ def _checked(library: ctypes.CDLL, name: str, types: tuple[type, ...]) -> Callab
 
 
 def _loaded_path(maps: Path = _MAPS) -> str | None:
-    """The file of the cuBLAS in this process: the one that CuPy's handle belongs to."""
+    """The file of the cuBLAS in this process."""
     try:
         lines = maps.read_text().splitlines()
     except OSError:

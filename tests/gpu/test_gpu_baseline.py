@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from gemm_lab.core.dtypes import DTYPES, LAYOUTS, Layout, dtype
 from gemm_lab.core.problem import GemmProblem, Shape, Strides
-from gemm_lab.gpu import cublas_lt
+from gemm_lab.gpu import cublas, cublas_lt
 from gemm_lab.gpu.baseline import Baseline, best_baseline, version_text
 from gemm_lab.gpu.blas_types import ColumnMajor, blas_types, column_major, lt_epilogue
 
@@ -116,6 +117,17 @@ def test_common_alignment(addresses: list[int], expected: int) -> None:
 def test_version() -> None:
     assert version_text(120901) == "12.9.1"
     assert version_text(130002) == "13.0.2"
+
+
+def test_loaded_library_is_found_by_its_mapping(tmp_path: Path) -> None:
+    maps = tmp_path / "maps"
+    maps.write_text(
+        "7f00-7f01 r-xp 00000000 00:00 0 [vdso]\n"
+        "7f02-7f03 r-xp 00000000 08:01 12 /opt/a b/libcublasLt.so.12\n"
+        "7f04-7f05 r-xp 00000000 08:01 13 /opt/a b/libcublas.so.12\n"
+    )
+    assert cublas._loaded_path(maps) == "/opt/a b/libcublas.so.12"
+    assert cublas._loaded_path(tmp_path / "none") is None
 
 
 def candidate(name: str, run: Callable[[int], None]) -> Baseline:
