@@ -100,6 +100,10 @@ class Cache:
                 return entry
         return None
 
+    def has(self, name: str, key: str) -> bool:
+        """Whether there is a folder of that key; its content is not looked at."""
+        return (self.directory / entry_name(name, key) / "kernel.json").is_file()
+
     def put(self, name: str, key: str, kernel: CachedKernel) -> CachedKernel:
         """Keep the kernel and return it with its folder; the other's entry if it was faster.
 

@@ -5,22 +5,39 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pickle
+import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gemm_lab.core.kernel import CompiledKernel, RenderedKernel
 from gemm_lab.errors import GemmLabError
 from gemm_lab.jit.cache import Cache, default_cache
-from gemm_lab.jit.compiler import run_compiler
+from gemm_lab.jit.compiler import add_to_count, run_compiler
 from gemm_lab.jit.entry import SCHEMA, CachedKernel
 from gemm_lab.jit.headers import included_names
 from gemm_lab.jit.log import parse_resources
 from gemm_lab.jit.options import check_arch, compile_options, program_name, safe_name
 from gemm_lab.jit.probe import NO_HEADERS, Toolchain, find_toolchain
 
-__all__ = ["compile_kernel", "compile_many", "kernel_key", "supported_arches", "toolchain"]
+if TYPE_CHECKING:
+    from gemm_lab.jit.worker import CompilerProcess
+
+__all__ = [
+    "compile_kernel",
+    "compile_many",
+    "is_cached",
+    "kernel_key",
+    "supported_arches",
+    "toolchain",
+]
+
+PROCESS_THRESHOLD = 6  # below that a child's start takes what it saves
 
 _toolchains: dict[Path, Toolchain] = {}
 _lock = threading.Lock()
@@ -83,6 +100,12 @@ def compile_kernel(rendered: RenderedKernel, *, cache: Cache | None = None) -> C
     )
 
 
+def is_cached(rendered: RenderedKernel, cache: Cache | None = None) -> bool:
+    """Whether an entry lies in the cache, unread."""
+    cache = cache or default_cache()
+    return cache.has(safe_name(rendered.name), kernel_key(rendered, toolchain(cache)))
+
+
 def kernel_key(rendered: RenderedKernel, tools: Toolchain) -> str:
     """Hash of all that the machine code depends on; no path, host or time."""
     parts = {
@@ -103,21 +126,20 @@ def compile_many(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[CompiledKernel | GemmLabError]:
-    """Compile in threads; results in the order given, the error in place of a kernel that failed.
+    """Compile side by side; results in the order given, the error in place of a kernel that failed.
 
-    `progress(done, total)` is called in the caller's thread. Equal kernels are compiled once.
+    A handful is compiled in threads, more in processes (see `worker`). Equal kernels are
+    compiled once. `progress(done, total)` is called in the caller's thread.
     """
     wanted = list(rendered)
     cache = cache or default_cache()
+    counts = Counter(wanted)
+    workers = min(workers or _cpu_count(), len(counts)) or 1
     results: dict[RenderedKernel, CompiledKernel | GemmLabError] = {}
-    counts: dict[RenderedKernel, int] = {}
-    for item in wanted:
-        counts[item] = counts.get(item, 0) + 1
     done = 0
-    with ThreadPoolExecutor(max_workers=workers or _cpu_count()) as pool:
-        jobs: dict[Future[CompiledKernel], RenderedKernel] = {
-            pool.submit(compile_kernel, item, cache=cache): item for item in counts
-        }
+    compilers = _Compilers(cache, processes=workers > 1 and len(counts) >= PROCESS_THRESHOLD)
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        jobs = {pool.submit(compilers.compile, item): item for item in counts}
         try:
             for job in as_completed(jobs):
                 item = jobs[job]
@@ -128,11 +150,47 @@ def compile_many(
                 done += counts[item]
                 if progress is not None:
                     progress(done, len(wanted))
-        except BaseException:
-            # Ctrl-C, or a fault of ours: what has not begun shall not.
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        finally:
+            # After Ctrl-C, or a fault of ours, what has not begun shall not.
+            pool.shutdown(wait=True, cancel_futures=True)
+            compilers.close()
     return [results[item] for item in wanted]
+
+
+class _Compilers:
+    """One compiler process a thread, made when that thread first meets a kernel to compile."""
+
+    def __init__(self, cache: Cache, *, processes: bool) -> None:
+        self._cache = cache
+        self._processes = processes and bool(sys.executable)
+        self._mine = threading.local()
+        self._all: list[CompilerProcess] = []
+
+    def compile(self, rendered: RenderedKernel) -> CompiledKernel:
+        if not self._processes or is_cached(rendered, self._cache):
+            return compile_kernel(rendered, cache=self._cache)
+        from gemm_lab.jit.worker import CompilerProcess
+
+        try:
+            process = getattr(self._mine, "process", None)
+            if process is None:
+                process = self._mine.process = CompilerProcess(self._cache.directory)
+                self._all.append(process)
+            made = process.compile(rendered)
+        except (OSError, EOFError, pickle.UnpicklingError):
+            # The child could not start, or died of this kernel: compile here, from now on.
+            self._processes = False
+            return compile_kernel(rendered, cache=self._cache)
+        add_to_count(made)
+        found = compile_kernel(rendered, cache=self._cache)
+        if not found.cache_hit:
+            # The child had no cache to leave it in.
+            self._processes = False
+        return replace(found, cache_hit=made == 0 and found.cache_hit)
+
+    def close(self) -> None:
+        for process in self._all:
+            process.close()
 
 
 def _headers_used(rendered: RenderedKernel, tools: Toolchain) -> str:

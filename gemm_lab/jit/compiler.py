@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import re
+import threading
 import time
 from dataclasses import dataclass
 
@@ -28,13 +28,20 @@ _HOST_HEADER = re.compile(
     r"|variant|vector|(assert|ctype|float|limits|math|std\w+|string|time|unistd)\.h)$"
 )
 
-_counter = itertools.count(1)
 _count = 0
+_count_lock = threading.Lock()
 
 
 def compile_count() -> int:
-    """Kernels that this process has compiled; a warm cache leaves it at 0."""
+    """Kernels that this process and its workers have compiled; a warm cache leaves it at 0."""
     return _count
+
+
+def add_to_count(number: int) -> None:
+    """Count compilations."""
+    global _count
+    with _count_lock:
+        _count += number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +59,6 @@ def run_compiler(rendered: RenderedKernel, toolchain: Toolchain) -> CompilerOutp
 
     UsageError: an arch or option that NVRTC does not know. CompileError: faulty source.
     """
-    global _count
     options = compile_options(rendered.arch, rendered.options)
     check_arch(rendered.arch, toolchain.arch_numbers, toolchain.nvrtc_version)
     source, headers = rendered.source, {}
@@ -62,7 +68,7 @@ def run_compiler(rendered: RenderedKernel, toolchain: Toolchain) -> CompilerOutp
     nvrtc = toolchain.nvrtc()
     name = program_name(rendered.name)
     begin = time.perf_counter()
-    _count = next(_counter)
+    add_to_count(1)
     try:
         output = nvrtc.compile(source, program_name=name, options=options, headers=headers)
     except RuntimeError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +10,10 @@ from pathlib import Path
 import pytest
 from jit_helpers import SOURCE, compile_failure, needs_nvrtc, small_kernel
 
+from gemm_lab.core.kernel import CompiledKernel
 from gemm_lab.errors import CompileError, UsageError
 from gemm_lab.jit import Cache, compile_count, compile_kernel, compile_many, supported_arches
-from gemm_lab.jit.compile import toolchain
+from gemm_lab.jit.compile import PROCESS_THRESHOLD, toolchain
 from gemm_lab.jit.options import FIXED_OPTIONS, compile_options, safe_name
 from gemm_lab.jit.toolchain import find_libraries
 
@@ -189,6 +191,45 @@ def test_many_keep_order_and_errors(cache: Cache) -> None:
     assert compile_count() == before + 2
     assert seen[-1] == (4, 4)
     assert compile_many([], cache=cache) == []
+
+
+def test_more_than_a_handful_goes_to_processes(cache: Cache) -> None:
+    kernels = [small_kernel(SOURCE + f"// {n}\n") for n in range(PROCESS_THRESHOLD)]
+    kernels[2] = small_kernel("not CUDA", name="bad")
+    compile_kernel(kernels[0], cache=cache)
+    before = compile_count()
+    results = compile_many(kernels, cache=cache, workers=2)
+    assert compile_count() == before + len(kernels) - 2
+    error = results[2]
+    assert isinstance(error, CompileError)
+    assert error.log
+    assert error.message.startswith("bad.cu:1")
+    for kernel, result in zip(kernels, results, strict=True):
+        if isinstance(result, CompiledKernel):
+            assert result.rendered == kernel
+            assert result.cache_hit == (kernel is kernels[0])
+            assert result.cubin_path.exists()
+    again = compile_many(kernels, cache=cache, workers=2)
+    assert all(isinstance(r, CompileError) or r.cache_hit for r in again)
+
+
+@pytest.mark.parametrize("executable", ["/bin/false", "/no/such/python"])
+def test_processes_that_do_not_start_are_done_without(
+    executable: str, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
+    kernels = [small_kernel(SOURCE + f"// {n}\n") for n in range(PROCESS_THRESHOLD)]
+    results = compile_many(kernels, cache=cache, workers=2)
+    assert all(isinstance(result, CompiledKernel) for result in results)
+
+
+def test_processes_without_a_cache_to_share(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    kernels = [small_kernel(SOURCE + f"// {n}\n") for n in range(PROCESS_THRESHOLD)]
+    results = compile_many(kernels, cache=Cache(tmp_path / "file" / "cache"), workers=2)
+    for result in results:
+        assert isinstance(result, CompiledKernel)
+        assert result.cubin_path.exists()
 
 
 def test_a_name_becomes_a_safe_word() -> None:
