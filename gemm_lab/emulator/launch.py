@@ -1,0 +1,200 @@
+"""A launch: arguments packed, limits checked, blocks run in batches."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gemm_lab.core.arch import ArchLimits
+from gemm_lab.emulator.arguments import pack_arguments
+from gemm_lab.emulator.faults import LaunchFault
+from gemm_lab.emulator.limits import check_limits, find_limits
+from gemm_lab.emulator.module import EntryInfo, LoadedModule
+from gemm_lab.emulator.options import Options
+from gemm_lab.emulator.runtime.arrays import Array
+from gemm_lab.emulator.runtime.context import Context
+from gemm_lab.emulator.runtime.memory import HEAP_BASE, Buffer, Memory
+from gemm_lab.emulator.runtime.scheduler import Scheduler
+from gemm_lab.emulator.runtime.setup import Setup
+
+__all__ = ["LaunchReport", "launch"]
+
+Dim3 = tuple[int, int, int]
+BATCH_LANES = 1 << 17
+MAX_BATCH_BYTES = 1 << 30
+MAX_BLOCKS = 1 << 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchReport:
+    """What a launch did.
+
+    Attributes:
+        instructions_executed: by all threads together. issued: by the emulator.
+        printf_output: one text a call, in order.
+        races: findings of the race detector; counters: None when they were off.
+        blocks_run: how many blocks; watched_blocks: linear numbers of those watched.
+    """
+
+    instructions_executed: int
+    instructions_issued: int
+    blocks_run: int
+    printf_output: tuple[str, ...]
+    races: tuple[Any, ...] = ()
+    counters: Any = None
+    watched_blocks: tuple[int, ...] = ()
+    warnings: tuple[str, ...] = field(default=())
+
+
+def launch(
+    module: LoadedModule,
+    entry: str,
+    *,
+    grid: Sequence[int],
+    block: Sequence[int],
+    args: Sequence[Any],
+    memory: Memory,
+    smem_bytes: int = 0,
+    cluster: Sequence[int] = (1, 1, 1),
+    limits: ArchLimits | None = None,
+    options: Options | None = None,
+) -> LaunchReport:
+    """Run an entry over a grid. Faults are EmulatorFault; results are in `memory`.
+
+    `args` are numbers, NumPy scalars, bytes, or buffers, in the kernel's order. `limits` are those
+    of the module's architecture unless given.
+    """
+    options = options or Options()
+    info = module.entries.get(entry)
+    if info is None:
+        known = ", ".join(module.entries) or "none"
+        raise LaunchFault("unknown entry", f"{entry!r}; the module has: {known}")
+    where = find_limits(module.arch, limits)
+    shape = check_limits(info, grid, block, cluster, smem_bytes, where)
+    symbols = _place_variables(module, memory)
+    params = pack_arguments(info, args)
+    param_buffer = memory.alloc(max(len(params), 1), name="parameters", constant=True)
+    try:
+        memory.write(param_buffer, np.frombuffer(params, dtype=np.uint8))
+        symbols["%param"] = param_buffer.address
+        setup = _setup(module, info, shape, memory, options, params, symbols, smem_bytes)
+        return _run(module, entry, setup)
+    finally:
+        memory.free(param_buffer)
+
+
+def _setup(
+    module: LoadedModule,
+    info: EntryInfo,
+    shape: Any,
+    memory: Memory,
+    options: Options,
+    params: bytes,
+    symbols: dict[str, int],
+    smem_bytes: int,
+) -> Setup:
+    program = module.programs[info.name]
+    align = program.flat.dynamic_align
+    static = info.static_smem_bytes
+    total = -(-static // align) * align + smem_bytes if smem_bytes else static
+    source_file = None
+    if module.source is not None:
+        files = [ins.loc.file for b in program.blocks for ins in b.instrs if ins.loc]
+        source_file = max(set(files), key=files.count) if files else None
+    return Setup(
+        program=module.code(info.name, watch=False, exact_fma=options.exact_fma),
+        memory=memory,
+        options=options,
+        grid=shape.grid,
+        block=shape.block,
+        cluster=shape.cluster,
+        smem_bytes=smem_bytes,
+        smem_total_bytes=total,
+        local_bytes=info.local_bytes,
+        param_block=params,
+        symbols=symbols,
+        source_lines=(module.source or "").splitlines(),
+        source_file=source_file,
+    )
+
+
+def _place_variables(module: LoadedModule, memory: Memory) -> dict[str, int]:
+    """Module variables live in the memory that first launches the module."""
+    placed = memory.module_variables.get(module.number)
+    if placed is None:
+        placed = {}
+        for variable in module.module.variables.values():
+            if variable.space not in ("global", "const"):
+                continue
+            buffer = memory.alloc(
+                variable.size_bytes, name=variable.name, constant=variable.space == "const"
+            )
+            if variable.init:
+                memory.write(buffer, np.frombuffer(variable.init, dtype=np.uint8))
+            placed[variable.name] = buffer
+        for variable in module.module.variables.values():
+            for offset, name in variable.pointers.items():
+                target = placed.get(name)
+                if target is not None:
+                    raw = memory.raw(placed[variable.name])
+                    address = np.array([target.address], dtype=np.int64)
+                    raw[offset : offset + 8] = address.view(np.uint8)
+        memory.module_variables[module.number] = placed
+    return {name: buffer.address for name, buffer in placed.items()}
+
+
+def _selected(setup: Setup) -> Array:
+    total = setup.grid[0] * setup.grid[1] * setup.grid[2]
+    if setup.options.blocks is not None:
+        chosen = np.array(sorted(set(setup.options.blocks)), dtype=np.int64)
+        if len(chosen) and (chosen[0] < 0 or chosen[-1] >= total):
+            raise LaunchFault("block selection", f"blocks must lie in [0, {total})")
+        return chosen
+    if total > MAX_BLOCKS:
+        raise LaunchFault(
+            "grid",
+            f"{total} blocks; the emulator runs at most {MAX_BLOCKS}",
+            hint="choose a smaller problem, or Options.blocks",
+        )
+    return np.arange(total, dtype=np.int64)
+
+
+def batch_size(setup: Setup) -> int:
+    """Blocks that run together: enough lanes to pay for a call, few enough for the cache."""
+    threads = setup.block[0] * setup.block[1] * setup.block[2]
+    lanes = setup.options.batch_lanes or BATCH_LANES
+    bytes_a_block = setup.smem_total_bytes * 2 + setup.local_bytes * threads
+    blocks = max(1, lanes // threads)
+    if bytes_a_block:
+        blocks = max(1, min(blocks, MAX_BATCH_BYTES // bytes_a_block))
+    per_cluster = setup.cluster[0] * setup.cluster[1] * setup.cluster[2]
+    return max(1, blocks // per_cluster) * per_cluster
+
+
+def _run(module: LoadedModule, entry: str, setup: Setup) -> LaunchReport:
+    blocks = _selected(setup)
+    size = batch_size(setup)
+    issued = executed = 0
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for start in range(0, len(blocks), size):
+            context = Context(setup, blocks[start : start + size])
+            context.steps = issued
+            Scheduler(context, setup.program).run()
+            issued = context.steps
+            executed += context.thread_instructions
+    return LaunchReport(
+        instructions_executed=executed,
+        instructions_issued=issued,
+        blocks_run=len(blocks),
+        printf_output=tuple(setup.printf_output),
+    )
+
+
+def heap_address(buffer: Buffer) -> int:
+    """Byte offset of a buffer in the heap."""
+    return buffer.address - HEAP_BASE

@@ -1,0 +1,1 @@
+"""What generated code calls while it runs: memory, masks, arithmetic, warps, scheduling."""

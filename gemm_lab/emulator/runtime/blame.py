@@ -1,0 +1,97 @@
+"""Who did it: lanes to blocks and threads, instructions to lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gemm_lab.emulator.faults import MemoryFault, Where
+from gemm_lab.emulator.ptx.ir import Instr
+from gemm_lab.emulator.runtime.arrays import Array
+from gemm_lab.emulator.runtime.groups import Access, AccessGroup, Site
+from gemm_lab.emulator.runtime.masks import Mask
+
+if TYPE_CHECKING:
+    from gemm_lab.emulator.runtime.context import Context
+
+__all__ = ["BlameMixin"]
+
+
+class BlameMixin:
+    """Turns a lane and an instruction into a fault's facts."""
+
+    def where(self: Context, ins: Instr) -> Where:
+        """The instruction's place in PTX and CUDA."""
+        return self.setup.where(ins)
+
+    def block_of(self: Context, index: int) -> tuple[int, int, int]:
+        """Coordinates of the batch's block number `index`."""
+        gx, gy, _ = self.setup.grid
+        block = int(self.block_ids[index])
+        return block % gx, block // gx % gy, block // (gx * gy)
+
+    def thread_of(self: Context, linear: int) -> tuple[int, int, int]:
+        """Coordinates of a block's thread number `linear`."""
+        bx, by, _ = self.setup.block
+        return linear % bx, linear // bx % by, linear // (bx * by)
+
+    def blame_lane(self: Context, lane: int, site: Site) -> dict[str, Any]:
+        """where, block and thread of a flat lane number."""
+        thread, block = divmod(lane, self.B)
+        return {
+            "where": self.where(site.ins),
+            "block": self.block_of(block),
+            "thread": self.thread_of(thread),
+        }
+
+    def first_lane(self: Context, bad: Array) -> int:
+        """The first lane of a bool array that broadcasts to the batch: lowest block, then thread."""
+        full = np.broadcast_to(bad, self.shape).reshape(self.threads, self.B)
+        block = int(full.any(axis=0).argmax())
+        return int(full[:, block].argmax()) * self.B + block
+
+    def memory_fault(
+        self: Context,
+        kind: str,
+        bad: Array,
+        address: Array,
+        access: Access,
+        group: AccessGroup,
+        m: Mask | None,
+    ) -> MemoryFault:
+        """A fault of one access; `bad` marks the lanes, inactive ones are left out."""
+        if m is not None:
+            bad = bad & m.array
+        lane = self.first_lane(bad)
+        at = int(np.broadcast_to(address, self.shape).reshape(-1)[lane]) + access.offset
+        count = int(np.count_nonzero(np.broadcast_to(bad, self.shape)))
+        verb = {"ld": "load", "st": "store", "atom": "atomic"}[group.kind]
+        text = f"{group.space} {verb} of {access.size_bytes} bytes at {at:#x}"
+        hint = None
+        if kind == "misaligned":
+            text += f", which must be a multiple of {group.align}"
+        elif kind == "out of bounds":
+            text += f"; {self._neighbourhood(at, group.space)}"
+        elif kind == "uninitialised":
+            text += ", where nothing was written"
+            hint = "store before the load, and put a barrier between"
+        text += f"; {count} lane{'s' if count != 1 else ''}"
+        return MemoryFault(
+            kind, text, address=at, hint=hint, **self.blame_lane(lane, access.site)
+        )
+
+    def _neighbourhood(self: Context, at: int, space: str) -> str:
+        if space == "shared":
+            return f"the block has {self.smem_bytes} bytes of shared memory"
+        if space == "local":
+            return f"the thread has {self.local_bytes} bytes of local memory"
+        buffer = self.memory.nearest(at)
+        if at == 0 or buffer is None:
+            return "a null pointer" if at == 0 else "there is no allocation"
+        if at < buffer.address:
+            return f"{buffer.address - at} bytes before {buffer.name}"
+        if at >= buffer.end:
+            past = at - buffer.end
+            return f"{past} bytes past the end of {buffer.name} ({buffer.size_bytes} bytes)"
+        return f"it crosses the end of {buffer.name} ({buffer.size_bytes} bytes)"

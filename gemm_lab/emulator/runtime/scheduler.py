@@ -1,0 +1,312 @@
+"""Runs one batch: groups of lanes by block, lowest block first, merged where they meet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gemm_lab.emulator.faults import BarrierFault, BudgetFault, Where
+from gemm_lab.emulator.runtime.arrays import Array
+from gemm_lab.emulator.runtime.context import Context
+from gemm_lab.emulator.runtime.masks import Mask
+from gemm_lab.emulator.runtime.steer import BarrierArrival, Split, Stall
+
+__all__ = ["Scheduler"]
+
+# How long one group may run alone while others wait: a spinning group must let them go on.
+PATIENCE = 512
+
+
+@dataclass(slots=True)
+class Parked:
+    """Lanes at a barrier: `lanes` is [threads, B], `next` the block behind it."""
+
+    barrier: int
+    count: int | None
+    lanes: Array
+    next: int
+    arrival: BarrierArrival
+
+
+class Scheduler:
+    """One batch from its entry to its end.
+
+    `code` gives, for each block, the function for all lanes, the one for some, and sizes.
+    """
+
+    def __init__(self, context: Context, code: Any) -> None:
+        self.x = context
+        self.code = code
+        self.registers: list[Any] = code.initial_registers()
+        self.groups: dict[int, Mask | None] = {0: None}
+        self.parked: list[Parked] = []
+        self.stalled: dict[int, Stall] = {}
+        self.alone = 0
+        self.last = -1
+
+    def run(self) -> None:
+        """Until every lane has left."""
+        x = self.x
+        budget = x.setup.options.max_instructions
+        while self.groups or self.parked:
+            if not self.groups or len(self.stalled) == len(self.groups):
+                self.deadlock()
+            index = self.pick()
+            mask = self.groups.pop(index)
+            if mask is None:
+                outcome, index = self.run_alone(index, budget)
+            else:
+                outcome = self.run_masked(index, mask)
+                if x.steps > budget:
+                    self.over_budget(index)
+            self.settle(index, mask, outcome)
+
+    def run_alone(self, index: int, budget: int) -> tuple[Any, int]:
+        """All lanes together: the fast path, one block after another."""
+        x, registers, code = self.x, self.registers, self.code
+        sizes = code.sizes
+        functions = code.full
+        lanes = x.lanes
+        issued = 0
+        while True:
+            function = functions[index] or code.function(index, masked=False)
+            issued += sizes[index]
+            outcome = function(registers, x, None)
+            if outcome.__class__ is not int or outcome < 0:
+                break
+            x.steps += sizes[index]
+            if x.steps > budget:
+                self.over_budget(index)
+            index = outcome
+        x.steps += sizes[index]
+        x.thread_instructions += issued * lanes
+        return outcome, index
+
+    def run_masked(self, index: int, mask: Mask) -> Any:
+        """Some lanes: what they write must not reach registers that waiting lanes need."""
+        x, registers, code = self.x, self.registers, self.code
+        waiting = 0
+        for other in self.groups:
+            waiting |= code.live_in[other]
+        for parked in self.parked:
+            waiting |= code.live_in[parked.next]
+        keep = waiting & code.writes[index]
+        saved = []
+        while keep:
+            bit = keep & -keep
+            number = bit.bit_length() - 1
+            saved.append((number, registers[number]))
+            keep ^= bit
+        function = code.masked[index] or code.function(index, masked=True)
+        outcome = function(registers, x, mask)
+        if outcome.__class__ is Stall:
+            return outcome
+        for number, old in saved:
+            new = registers[number]
+            if old is not None and new is not old:
+                registers[number] = np.where(mask.array, new, old)
+        x.steps += code.sizes[index]
+        x.thread_instructions += code.sizes[index] * mask.lanes
+        return outcome
+
+    def pick(self) -> int:
+        """The lowest block, unless it has spun for long while others wait."""
+        candidates = [index for index in self.groups if index not in self.stalled]
+        index = min(candidates)
+        if len(candidates) > 1:
+            self.alone += 1
+            if self.alone > PATIENCE:
+                higher = sorted(c for c in candidates if c > self.last) or sorted(candidates)
+                index = higher[0]
+                if self.alone > 2 * PATIENCE:
+                    self.alone = 0
+        else:
+            self.alone = 0
+        self.last = index
+        return index
+
+    def settle(self, index: int, mask: Mask | None, outcome: Any) -> None:
+        """Send lanes where a block's outcome says."""
+        x = self.x
+        if outcome.__class__ is int:
+            if outcome >= 0:
+                self.join(outcome, mask)
+            else:
+                self.leave(mask)
+        elif isinstance(outcome, Split):
+            for target, lanes in outcome.ways:
+                if target >= 0:
+                    self.join(target, Mask(lanes, x.shape))
+                else:
+                    self.leave(Mask(lanes, x.shape))
+        elif isinstance(outcome, Stall):
+            self.join(index, mask)
+            self.stalled[index] = outcome
+        else:
+            self.park(mask, outcome)
+        if x.arrivals.any() or self.parked:
+            self.release()
+
+    def join(self, index: int, mask: Mask | None) -> None:
+        """Lanes go on at a block; those already there are joined."""
+        self.stalled.pop(index, None)
+        if index in self.groups:
+            other = self.groups[index]
+            if mask is None or other is None:
+                mask = None
+            else:
+                mask = Mask(mask.array | other.array, self.x.shape)
+        if mask is not None and mask.lanes == self.x.lanes:
+            mask = None
+        self.groups[index] = mask
+
+    def leave(self, mask: Mask | None) -> None:
+        """Lanes have finished."""
+        x = self.x
+        if mask is None:
+            x.dead = np.ones(x.shape, dtype=bool)
+        else:
+            x.dead = mask.full() if x.dead is None else x.dead | mask.full()
+
+    def park(self, mask: Mask | None, arrival: BarrierArrival) -> None:
+        """Lanes wait at a barrier; its number may differ between them."""
+        x = self.x
+        shape = (x.threads, x.B)
+        lanes = np.ones(shape, dtype=bool) if mask is None else mask.full().reshape(shape)
+        numbers = np.broadcast_to(arrival.barrier, x.shape).reshape(shape)
+        for number in np.unique(numbers[lanes]).tolist():
+            here = lanes & (numbers == number)
+            count = arrival.count
+            if count is not None:
+                wanted = np.broadcast_to(count, x.shape).reshape(shape)[here]
+                count = np.full((1,), int(wanted[0]))
+            x.check_barrier(number, count, arrival.site)
+            want = None if count is None else int(count[0])
+            self.parked.append(Parked(number, want, here, arrival.next, arrival))
+
+    def release(self) -> None:
+        """Let go every block of the batch whose barrier has all its threads."""
+        x = self.x
+        for number in sorted({p.barrier for p in self.parked}):
+            here = [p for p in self.parked if p.barrier == number]
+            lanes = here[0].lanes
+            for parked in here[1:]:
+                lanes = lanes | parked.lanes
+            dead = np.zeros_like(lanes) if x.dead is None else x.dead.reshape(lanes.shape)
+            exists = x.by_warp(np.ones_like(lanes))
+            at = x.by_warp(lanes)
+            gone = x.by_warp(dead)
+            come = at.any(axis=1) & (at | gone | ~exists).all(axis=1)
+            finished = (gone | ~exists).all(axis=1)
+            counts = {p.count for p in here}
+            count = next((c for c in counts if c is not None), None)
+            waiting = at.any(axis=1)
+            if count is None:
+                free = (come | finished).all(axis=0) & waiting.any(axis=0)
+            else:
+                total = 32 * come.sum(axis=0) + x.arrivals[number]
+                # A warp of which only some lanes came has not arrived.
+                free = (total >= count) & waiting.any(axis=0) & (come | ~waiting).all(axis=0)
+            if free.any():
+                self.open(number, here, lanes, free)
+
+    def open(self, number: int, here: list[Parked], lanes: Array, free: Array) -> None:
+        x = self.x
+        self.check_converged(here, free)
+        for parked in here:
+            if parked.arrival.reduce is not None:
+                self.reduce(here, free)
+                break
+        for parked in here:
+            going = parked.lanes & free
+            if going.any():
+                self.join(parked.next, Mask(going.reshape(x.shape), x.shape))
+                parked.lanes = parked.lanes & ~free
+        self.parked = [p for p in self.parked if p.lanes.any()]
+        x.arrivals[number][free] = 0
+        x.on_barrier(lanes & free, number)
+
+    def reduce(self, here: list[Parked], free: Array) -> None:
+        """bar.red: combine the predicate over all threads of a block."""
+        x = self.x
+        for parked in here:
+            reduction = parked.arrival.reduce
+            if reduction is None:
+                continue
+            kind, register, values = reduction
+            flags = np.broadcast_to(values, x.shape).reshape(x.threads, x.B) & parked.lanes
+            total = flags.sum(axis=0)
+            want = parked.lanes.sum(axis=0)
+            result: Array = (
+                total.astype(np.int32)
+                if kind == "popc"
+                else (total == want if kind == "and" else total > 0)
+            )
+            result = result.reshape(1, 1, -1)
+            old = self.registers[register]
+            going = (parked.lanes & free).reshape(x.shape)
+            self.registers[register] = (
+                result if old is None else np.where(going, result, old).astype(result.dtype)
+            )
+
+    def check_converged(self, here: list[Parked], free: Array) -> None:
+        """The lanes of one warp must come to an aligned barrier at one place."""
+        x = self.x
+        if len({p.next for p in here}) < 2:
+            return
+        seen: Array | None = None
+        for parked in here:
+            warps = x.by_warp(parked.lanes & free).any(axis=1)
+            if seen is not None and (seen & warps).any():
+                lanes = x.by_warp(parked.lanes & free) & (seen & warps)[:, None]
+                lane = x.first_lane(x.from_warps(lanes))
+                other = x.where(here[0].arrival.site.ins)
+                raise BarrierFault(
+                    "divergent barrier",
+                    f"lanes of one warp wait at different barriers, the others at {other}",
+                    hint="a barrier must be reached by whole warps",
+                    **x.blame_lane(lane, parked.arrival.site),
+                )
+            seen = warps if seen is None else seen | warps
+
+    def deadlock(self) -> None:
+        """Nothing can run: say who waits where."""
+        x = self.x
+        places = []
+        first: tuple[Array, Any] | None = None
+        for index, stall in self.stalled.items():
+            mask = self.groups[index]
+            array = np.ones(x.shape, bool) if mask is None else mask.full()
+            first = first or (array, stall.site)
+            count = int(array.sum())
+            places.append(f"{count} threads at {stall.site.ins.opcode} ({x.where(stall.site.ins)})")
+        block = None
+        for parked in self.parked:
+            block = int(parked.lanes.any(axis=0).argmax()) if block is None else block
+            count = int(parked.lanes[:, block].sum())
+            if count:
+                want = "all threads" if parked.count is None else f"{parked.count} threads"
+                where = x.where(parked.arrival.site.ins)
+                places.append(f"{count} threads at barrier {parked.barrier} for {want} ({where})")
+            first = first or (parked.lanes.reshape(x.shape), parked.arrival.site)
+        assert first is not None
+        gone = 0 if x.dead is None else int(x.dead.reshape(x.threads, x.B)[:, block or 0].sum())
+        lane = x.first_lane(first[0])
+        kind = "incomplete warp" if self.stalled and not self.parked else "deadlock"
+        raise BarrierFault(
+            kind,
+            f"nothing can run: {'; '.join(places)}; {gone} threads have left",
+            hint="every thread that a barrier counts must reach it",
+            **x.blame_lane(lane, first[1]),
+        )
+
+    def over_budget(self, index: int) -> None:
+        where: Where | None = self.code.where_of(index, self.x)
+        raise BudgetFault(
+            "instruction budget",
+            f"more than {self.x.setup.options.max_instructions} instructions were issued",
+            where=where,
+            hint="an endless loop? raise Options.max_instructions if not",
+        )
