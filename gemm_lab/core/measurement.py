@@ -97,7 +97,11 @@ class MeasuredResources:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """Everything known of one run."""
+    """Everything known of one run.
+
+    Measurements of the same `group` shared their rounds: sample i of each is of round i.
+    `error` says why there is no result. `smem_pad_bytes` is dynamic shared memory added by hand.
+    """
 
     schema: int = SCHEMA
     command: str
@@ -129,6 +133,9 @@ class Measurement:
     started: str | None = None
     warm_median_ms: float | None = None
     error: str | None = None
+    group: str | None = None
+    smem_pad_bytes: int = 0
+    bias: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -139,7 +146,7 @@ class Measurement:
         """Back from JSON; fields of a later schema are passed over."""
         known = {f.name for f in fields(cls)}
         values = {k: v for k, v in data.items() if k in known}
-        values["problem"] = MeasuredProblem(**values["problem"])
+        values["problem"] = MeasuredProblem(**_known(MeasuredProblem, values["problem"]))
         for name, kind in (
             ("max_error", MaxError),
             ("tolerance", Tolerance),
@@ -148,13 +155,18 @@ class Measurement:
             ("resources", MeasuredResources),
         ):
             if values.get(name) is not None:
-                values[name] = kind(**_tuples(values[name]))
+                values[name] = kind(**_tuples(_known(kind, values[name])))
         return cls(**_tuples(values))
 
 
 def to_json(data: Any, *, indent: int | None = None) -> str:
     """JSON text without NaN or Infinity (they become null)."""
     return json.dumps(_plain(data), indent=indent, allow_nan=False, ensure_ascii=False)
+
+
+def _known(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    names = {f.name for f in fields(kind)}
+    return {k: v for k, v in values.items() if k in names}
 
 
 def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,52 +1,70 @@
-"""One problem, one kernel, one Measurement: compile, run, verify, time beside the baseline."""
+"""One problem and the kernels that answer it: compile, run, verify, time beside the baseline.
+
+`measure` does one kernel. `measure_group` does several in the same rounds: `run`, `sweep` and
+`bench` all come through here.
+"""
 
 from __future__ import annotations
 
-import platform
-import shlex
-from collections.abc import Callable, Mapping
+import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from gemm_lab import jit
-from gemm_lab.core.kernel import CompiledKernel, KernelLaunch, format_value
-from gemm_lab.core.measurement import (
-    Baseline,
-    MeasuredProblem,
-    MeasuredResources,
-    Measurement,
-)
+from gemm_lab.core.measurement import Baseline, Measurement
 from gemm_lab.core.problem import GemmProblem
 from gemm_lab.core.statistics import paired_ratio, summarize
-from gemm_lab.errors import GemmLabError, ResourceError
-from gemm_lab.lab.execute import Executor
+from gemm_lab.errors import GemmLabError, LaunchError, ResourceError
+from gemm_lab.gpu.timing import Samples
+from gemm_lab.lab.describe import describe, describe_command
 from gemm_lab.lab.prepare import Request
-from gemm_lab.lab.timing import time_trial
+from gemm_lab.lab.timing import GPU_TOOLS, TimedBaseline, TimedGroup, TimingTools, time_trials
 from gemm_lab.lab.trial import Trial, make_executor, make_trial
 from gemm_lab.lab.verify import Verdict
 from gemm_lab.lab.workbench import Workbench
-from gemm_lab.model import BlockResources, hardware_occupancy, load_devices, peak_tflops
+from gemm_lab.model import load_devices, peak_tflops
 from gemm_lab.model.devices import find_device
 
-__all__ = ["RunSettings", "describe_command", "measure"]
+__all__ = [
+    "GroupListener",
+    "PoisonedError",
+    "RunSettings",
+    "describe_command",
+    "measure",
+    "measure_group",
+]
 
 Progress = Callable[[str], None]
+# Told (what is done now, index of the kernel or None for all together).
+GroupListener = Callable[[str, int | None], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """What to do with a problem besides running it once."""
+    """What to do with a problem besides running it once.
+
+    Timing stops between `min_rounds` and `max_rounds`, when the relative standard error is under
+    `target_error`, or after `max_seconds` of device time.
+    """
 
     seed: int = 0
     verify: bool = True
     time: bool = True
     baseline: bool = True
     max_seconds: float = 5.0
+    min_rounds: int = 20
     max_rounds: int = 400
+    target_error: float = 0.005
     counters: bool = False
     progress: Progress | None = field(default=None, compare=False)
+
+
+class PoisonedError(LaunchError):
+    """A kernel of a group broke the device's context: nothing more can run in this process."""
+
+    def __init__(self, index: int, cause: GemmLabError) -> None:
+        super().__init__(cause.message, hint=cause.hint)
+        self.index = index
 
 
 def measure(
@@ -61,190 +79,184 @@ def measure(
     Only a GPU is timed: the emulator's own time says nothing about a kernel.
     """
     say = settings.progress or (lambda _: None)
-    say("compiling")
-    executor, notes = make_executor(bench, backend, request, problem)
-    base = _describe(backend, request, problem, executor, settings, notes)
-    if 0 in (problem.shape.m, problem.shape.n, problem.shape.batch):
-        return replace(base, verified=True, warnings=(*base.warnings, "an empty C: no launch"))
-    on_gpu = backend.name == "gpu"
-    say("uploading inputs")
-    trial = make_trial(backend, executor, problem, seed=settings.seed)
-    try:
-        measured = base
-        if settings.time and on_gpu and problem.shape.flop_count > 0:
-            say("timing")
-            measured = _with_times(measured, trial, settings)
-        if settings.verify:
-            say("verifying")
-            measured = _with_verdict(measured, trial.check())
-        if not on_gpu:
-            measured = replace(measured, counters=_counters(backend))
-    finally:
-        trial.free()
-    return _above_peak(measured)
-
-
-def describe_command(
-    request: Request, problem: GemmProblem, backend: str, seed: int, *, defaults: bool = False
-) -> str:
-    """The command line that repeats a run; tunables at their defaults are left out."""
-    variant, s = request.variant, problem.shape
-    support = variant.support(problem.dtype.name)
-    known = variant.name
-    words = ["gemm-lab", "run", "--variant", known]
-    words += ["--shape", f"{s.m}x{s.n}x{s.k}"]
-    if s.batch != 1:
-        words += ["--batch", str(s.batch)]
-    for name, value in request.config.items():
-        default = support.defaults.get(name, variant.tunables[name].default)
-        if value != default or defaults:
-            words += ["-p", f"{name}={format_value(value)}"]
-    words += ["--dtype", problem.dtype.name]
-    if problem.out is not problem.dtype.default_out:
-        words += ["--out-dtype", problem.out.name]
-    words += ["--layout", problem.layout]
-    if problem.alpha != 1:
-        words += ["--alpha", repr(problem.alpha)]
-    if problem.beta != 0:
-        words += ["--beta", repr(problem.beta)]
-    if problem.epilogue:
-        words += ["--epilogue", problem.epilogue]
-    if problem.bias:
-        words += ["--bias"]
-    if request.arch:
-        words += ["--arch", request.arch]
-    if request.smem_pad_bytes:
-        words += ["--smem-pad", str(request.smem_pad_bytes)]
-    if request.specialize:
-        words += ["--specialize"]
-    words += ["--seed", str(seed), "--backend", backend]
-    return shlex.join(words)
-
-
-def _describe(
-    backend: Any,
-    request: Request,
-    problem: GemmProblem,
-    executor: Executor,
-    settings: RunSettings,
-    notes: tuple[str, ...],
-) -> Measurement:
-    s, compiled = problem.shape, executor.compiled
-    return Measurement(
-        command=describe_command(request, problem, backend.name, settings.seed),
-        variant=request.variant.name,
-        source_sha256=compiled.rendered.source_sha256,
-        config=dict(request.config),
-        problem=MeasuredProblem(
-            m=s.m,
-            n=s.n,
-            k=s.k,
-            batch=s.batch,
-            dtype=problem.dtype.name,
-            out_dtype=problem.out.name,
-            layout=problem.layout,
-            alpha=problem.alpha,
-            beta=problem.beta,
-            epilogue=problem.epilogue,
-        ),
-        backend=backend.name,
-        device=backend.device_name,
-        arch=compiled.rendered.arch,
-        resources=_resources(compiled, executor),
-        cache_hit=compiled.cache_hit,
-        ptx_hash=compiled.ptx_hash,
-        versions=_versions(compiled),
-        warnings=(*jit.log_warnings(compiled.log), *notes),
-        seed=settings.seed,
-        started=datetime.now(UTC).isoformat(timespec="seconds"),
+    (found,) = measure_group(
+        bench, backend, [request], problem, settings, listener=lambda what, _: say(what)
     )
-
-
-def _resources(compiled: CompiledKernel, executor: Executor) -> MeasuredResources:
-    """Of the launch that needs most registers a block."""
-
-    def need(launch: KernelLaunch) -> int:
-        x, y, z = launch.block
-        return compiled.resources[launch.entry].registers_per_thread * x * y * z
-
-    launch = max(executor.plan.launches, key=need)
-    found = compiled.resources[launch.entry]
-    x, y, z = launch.block
-    occupancy = hardware_occupancy(
-        executor.limits,
-        BlockResources(
-            threads=x * y * z,
-            registers_per_thread=found.registers_per_thread,
-            static_smem_bytes=found.static_smem_bytes,
-            dynamic_smem_bytes=launch.smem_bytes,
-        ),
-    )
-    if occupancy.blocks_per_sm == 0:
-        limiters = ", ".join(str(x) for x in occupancy.limiters)
-        raise ResourceError(
-            f"not one block of {launch.entry} fits on a multiprocessor of "
-            f"{compiled.rendered.arch}: {found.registers_per_thread} registers x {x * y * z} "
-            f"threads, {found.static_smem_bytes + launch.smem_bytes} bytes of shared memory",
-            hint=f"limited by {limiters}: take fewer threads, a smaller tile or fewer stages",
-        )
-    return MeasuredResources(
-        registers_per_thread=found.registers_per_thread,
-        static_smem_bytes=found.static_smem_bytes,
-        dynamic_smem_bytes=launch.smem_bytes,
-        spill_store_bytes=found.spill_store_bytes,
-        spill_load_bytes=found.spill_load_bytes,
-        occupancy=occupancy.fraction,
-    )
-
-
-def _versions(compiled: CompiledKernel) -> Mapping[str, str]:
-    found = {
-        "nvrtc": compiled.nvrtc_version,
-        "headers": compiled.header_set,
-        "python": platform.python_version(),
-    }
-    for package in ("gemm-lab", "numpy", "cupy-cuda12x", "cupy-cuda13x"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
+    if isinstance(found, GemmLabError):
+        raise found
     return found
 
 
-def _with_times(measured: Measurement, trial: Trial, settings: RunSettings) -> Measurement:
-    timed = time_trial(
-        trial,
-        baseline=settings.baseline,
-        seed=settings.seed,
-        max_seconds=settings.max_seconds,
-        max_rounds=settings.max_rounds,
-    )
-    flop_count = trial.problem.shape.flop_count
-    own = timed.kernel
-    median = summarize(own.samples_ms)
-    baseline = ratio = None
-    if timed.baseline is not None:
-        found = timed.baseline
-        summary = summarize(found.samples_ms)
-        baseline = Baseline(
-            name=found.name,
-            compute_type=found.compute_type,
-            samples_ms=found.samples_ms,
-            median_ms=None if summary is None else summary.median_ms,
-            tflops=None if summary is None else _tflops(flop_count, summary.median_ms),
+def measure_group(
+    bench: Workbench,
+    backend: Any,
+    requests: Sequence[Request],
+    problem: GemmProblem,
+    settings: RunSettings,
+    *,
+    tools: TimingTools = GPU_TOOLS,
+    listener: GroupListener | None = None,
+) -> list[Measurement | GemmLabError]:
+    """Several kernels on one problem, timed in the same rounds as the baseline.
+
+    They share A and B; each has its own C, poisoned before it is verified. In the place of a
+    kernel that failed stands its error. PoisonedError: the process can do no more, and who did it.
+    """
+    say = listener or (lambda _what, _index: None)
+    group = _Group(bench, backend, problem, settings, say)
+    try:
+        for index, request in enumerate(requests):
+            group.add(index, request)
+        if settings.time and backend.name == "gpu" and problem.shape.flop_count > 0:
+            group.time(tools)
+        if settings.verify:
+            group.verify()
+        if backend.name != "gpu":
+            group.count()
+    finally:
+        group.free()
+    return [group.found[index] for index in range(len(requests))]
+
+
+class _Group:
+    """Kernels on their way through a measurement; `found` ends with a Measurement or an error."""
+
+    def __init__(
+        self,
+        bench: Workbench,
+        backend: Any,
+        problem: GemmProblem,
+        settings: RunSettings,
+        say: GroupListener,
+    ) -> None:
+        self.bench = bench
+        self.backend = backend
+        self.problem = problem
+        self.settings = settings
+        self.say = say
+        self.found: dict[int, Measurement | GemmLabError] = {}
+        self.trials: dict[int, Trial] = {}
+        self._made: list[Trial] = []
+
+    def add(self, index: int, request: Request) -> None:
+        """Compile, load and upload; on a GPU also run once, so that a faulty kernel is named."""
+        shape = self.problem.shape
+        self.say("compiling", index)
+        try:
+            executor, notes = make_executor(self.bench, self.backend, request, self.problem)
+            base = describe(
+                self.backend, request, self.problem, executor, self.settings.seed, notes
+            )
+            self.found[index] = base
+            if 0 in (shape.m, shape.n, shape.batch):
+                warnings = (*base.warnings, "an empty C: no launch")
+                self.found[index] = replace(base, verified=True, warnings=warnings)
+                return
+            self.say("uploading inputs", index)
+            trial = make_trial(
+                self.backend,
+                executor,
+                self.problem,
+                seed=self.settings.seed,
+                lender=next((t for t in self._made if t.data.strides == executor.strides), None),
+            )
+            self._made.append(trial)
+            self.trials[index] = trial
+            if self.backend.name == "gpu":
+                self.say("trying", index)
+                trial.launch()
+                self.backend.synchronize()
+        except GemmLabError as error:
+            self._fail(index, error)
+
+    def time(self, tools: TimingTools) -> None:
+        """All of them, and the baseline, in the same rounds."""
+        if not self.trials:
+            return
+        self.say("timing", None)
+        s = self.settings
+        timed = time_trials(
+            self.trials,
+            baseline=s.baseline,
+            seed=s.seed,
+            max_seconds=s.max_seconds,
+            min_rounds=s.min_rounds,
+            max_rounds=s.max_rounds,
+            target_error=s.target_error,
+            tools=tools,
+            progress=lambda done, most: self.say(f"timing, round {done} of at most {most}", None),
         )
-        ratio = paired_ratio(found.samples_ms, own.samples_ms)
+        name = secrets.token_hex(8) if len(self.trials) > 1 else None
+        for index in self.trials:
+            measured = self.found[index]
+            if isinstance(measured, Measurement):
+                self.found[index] = replace(_with_times(measured, index, timed), group=name)
+
+    def verify(self) -> None:
+        """Each against the reference."""
+        for index, trial in list(self.trials.items()):
+            measured = self.found[index]
+            assert isinstance(measured, Measurement)
+            self.say("verifying", index)
+            try:
+                self.found[index] = _above_peak(_with_verdict(measured, trial.check()))
+            except GemmLabError as error:
+                self._fail(index, error)
+
+    def count(self) -> None:
+        """What the emulator counted, where one kernel alone ran on it."""
+        if len(self.trials) != 1:
+            return
+        counters = getattr(self.backend, "counters", None)
+        for index in self.trials:
+            measured = self.found[index]
+            if counters is not None and isinstance(measured, Measurement):
+                self.found[index] = replace(measured, counters=counters())
+
+    def free(self) -> None:
+        """Give the buffers back, borrowers first."""
+        for trial in reversed(self._made):
+            trial.free()
+
+    def _fail(self, index: int, error: GemmLabError) -> None:
+        poisons = isinstance(error, LaunchError) and not isinstance(error, ResourceError)
+        if poisons and self.backend.name == "gpu":
+            raise PoisonedError(index, error) from error
+        self.trials.pop(index, None)
+        self.found[index] = error
+
+
+def _with_times(measured: Measurement, index: int, timed: TimedGroup) -> Measurement:
+    p = measured.problem
+    flop_count = 2 * p.m * p.n * p.k * p.batch
+    own: Samples = timed.kernels[index]
+    median = summarize(own.samples_ms)
     return replace(
         measured,
         samples_ms=own.samples_ms,
         median_ms=None if median is None else median.median_ms,
         tflops=None if median is None else _tflops(flop_count, median.median_ms),
         launch_bound=own.launch_bound,
-        baseline=baseline,
-        ratio_to_baseline=ratio,
+        baseline=_baseline(timed.baseline, flop_count),
+        ratio_to_baseline=None
+        if timed.baseline is None
+        else paired_ratio(timed.baseline.samples_ms, own.samples_ms),
         clocks=timed.clocks,
-        warm_median_ms=timed.warm_median_ms,
+        warm_median_ms=timed.warm_median_ms[index],
         warnings=(*measured.warnings, *timed.warnings),
+    )
+
+
+def _baseline(found: TimedBaseline | None, flop_count: int) -> Baseline | None:
+    if found is None:
+        return None
+    summary = summarize(found.samples_ms)
+    return Baseline(
+        name=found.name,
+        compute_type=found.compute_type,
+        samples_ms=found.samples_ms,
+        median_ms=None if summary is None else summary.median_ms,
+        tflops=None if summary is None else _tflops(flop_count, summary.median_ms),
     )
 
 
@@ -264,11 +276,6 @@ def _with_verdict(measured: Measurement, verdict: Verdict) -> Measurement:
         tolerance=verdict.tolerance,
         warnings=notes,
     )
-
-
-def _counters(backend: Any) -> Mapping[str, Any] | None:
-    found = getattr(backend, "counters", None)
-    return None if found is None else found()
 
 
 def _above_peak(measured: Measurement) -> Measurement:

@@ -1,8 +1,8 @@
-"""Times a trial beside the library, in the same rounds, with inputs that are cold in L2."""
+"""Times trials beside the library, in the same rounds, with inputs that are cold in L2."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,17 +10,40 @@ from gemm_lab.core.statistics import summarize
 from gemm_lab.gpu.baseline import GemmBuffers, baselines, best_baseline
 from gemm_lab.gpu.clocks import ClockMeter
 from gemm_lab.gpu.stopwatch import CudaStopwatch
-from gemm_lab.gpu.timing import Samples, TimingSettings, measure_interleaved, rotation
+from gemm_lab.gpu.timing import Runner, Samples, TimingSettings, measure_interleaved, rotation
 from gemm_lab.lab.trial import Trial
 
-__all__ = ["TimedBaseline", "TimedTrial", "time_trial"]
+__all__ = ["GPU_TOOLS", "Library", "TimedBaseline", "TimedGroup", "TimingTools", "time_trials"]
 
-KERNEL, LIBRARY = "kernel", "library"
+LIBRARY = "library"
+_WARM_SECONDS = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Library:
+    """A library call that computes the same product; `run(i)` starts it on buffer set i."""
+
+    name: str
+    compute_type: str
+    run: Callable[[int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimingTools:
+    """What timing needs of a device; tests put their own in.
+
+    `library` takes the trial whose operands it shall read and a stopwatch, and gives the best
+    library call (None when there is none) with notes.
+    """
+
+    stopwatch: Callable[[Any], Any]
+    library: Callable[[Trial, Any], tuple[Library | None, list[str]]]
+    meter: Callable[[Any], ClockMeter | None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimedBaseline:
-    """The library's samples, round by round beside the kernel's."""
+    """The library's samples, round by round beside the kernels'."""
 
     name: str
     compute_type: str
@@ -28,52 +51,94 @@ class TimedBaseline:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimedTrial:
-    """Samples of the kernel, of the library, and how the card behaved."""
+class TimedGroup:
+    """Samples of the kernels by index, of the library, and how the card behaved."""
 
-    kernel: Samples
+    kernels: Mapping[int, Samples]
     baseline: TimedBaseline | None
     clocks: Mapping[str, Any] | None
-    warm_median_ms: float | None
+    warm_median_ms: Mapping[int, float | None]
     warnings: tuple[str, ...]
 
 
-def time_trial(
-    trial: Trial, *, baseline: bool, seed: int, max_seconds: float, max_rounds: int
-) -> TimedTrial:
-    """Shuffled rounds of kernel and library over as many buffer sets as twice the L2 needs."""
-    backend = trial.backend
+def _best_library(trial: Trial, stopwatch: Any) -> tuple[Library | None, list[str]]:
+    buffers = [GemmBuffers(a=x.a, b=x.b, c=x.c, bias=x.bias) for x in trial.addresses]
+    found = baselines(trial.problem, trial.data.strides, buffers, device=trial.backend.device)
+    best = best_baseline(found.candidates, stopwatch.median_ms)
+    if best is None:
+        return None, list(found.missing)
+    notes = [f"{best.name}: {best.note}"] if best.note else []
+    return Library(name=best.name, compute_type=best.compute_type, run=best.run), notes
+
+
+GPU_TOOLS = TimingTools(
+    stopwatch=lambda backend: CudaStopwatch(backend.device),
+    library=_best_library,
+    meter=lambda backend: ClockMeter(backend.device),
+)
+
+
+def time_trials(
+    trials: Mapping[int, Trial],
+    *,
+    baseline: bool,
+    seed: int,
+    max_seconds: float,
+    min_rounds: int = 20,
+    max_rounds: int = 400,
+    target_error: float = 0.005,
+    tools: TimingTools = GPU_TOOLS,
+    progress: Callable[[int, int], None] | None = None,
+) -> TimedGroup:
+    """Shuffled rounds of all kernels and the library, on buffers that fill twice the L2.
+
+    The trials answer one problem and share A and B where their strides agree.
+    """
+    first = next(iter(trials.values()))
+    backend = first.backend
     with backend.on_device("timing"):
+        # The C of each kernel takes memory too, but only A and B must be cold.
+        share = first.input_bytes / (first.input_bytes + sum(t.c_bytes for t in trials.values()))
         turn = rotation(
-            trial.input_bytes, l2_bytes=backend.info.l2_bytes, free_bytes=backend.free_bytes()
+            first.input_bytes,
+            l2_bytes=backend.info.l2_bytes,
+            free_bytes=int(backend.free_bytes() * share),
         )
-        trial.add_sets(turn.sets)
-        stopwatch = CudaStopwatch(backend.device)
-        runners = {KERNEL: trial.launch}
+        for trial in trials.values():
+            trial.add_sets(turn.sets)
+        stopwatch = tools.stopwatch(backend)
+        runners: dict[str, Runner] = {_name(index): trial.launch for index, trial in trials.items()}
         warnings: list[str] = []
         library = None
         if baseline:
-            library, missing = _library(trial, stopwatch)
-            warnings += missing
+            library, notes = tools.library(_packed(trials), stopwatch)
+            warnings += notes
             if library is not None:
                 runners[LIBRARY] = library.run
-        meter = ClockMeter(backend.device)
         timed = measure_interleaved(
             runners,
             stopwatch=stopwatch,
             set_count=turn.sets,
-            settings=TimingSettings(seed=seed, max_seconds=max_seconds, max_rounds=max_rounds),
-            meter=meter,
+            settings=TimingSettings(
+                seed=seed,
+                max_seconds=max_seconds,
+                min_rounds=min(min_rounds, max_rounds),
+                max_rounds=max_rounds,
+                target_error=target_error,
+            ),
+            meter=tools.meter(backend),
+            progress=progress,
         )
-        warm = _warm(trial, stopwatch, seed) if turn.sets > 1 else None
+        warm = {
+            index: _warm(trial, stopwatch, seed) if turn.sets > 1 else None
+            for index, trial in trials.items()
+        }
     if not turn.cold:
-        warnings.append(
-            f"the inputs may be warm in L2: {turn.sets} sets do not reach twice its size"
-        )
+        warnings.append("the inputs may be warm in L2: memory does not hold enough sets")
     if timed.clocks is not None and timed.clocks.throttled:
         warnings.append(f"the card throttled: {', '.join(timed.clocks.throttled)}")
-    return TimedTrial(
-        kernel=timed.samples[KERNEL],
+    return TimedGroup(
+        kernels={index: timed.samples[_name(index)] for index in trials},
         baseline=None
         if library is None
         else TimedBaseline(
@@ -87,22 +152,23 @@ def time_trial(
     )
 
 
-def _library(trial: Trial, stopwatch: CudaStopwatch) -> tuple[Any, list[str]]:
-    buffers = [GemmBuffers(a=x.a, b=x.b, c=x.c, bias=x.bias) for x in trial.addresses]
-    found = baselines(trial.problem, trial.data.strides, buffers, device=trial.backend.device)
-    best = best_baseline(found.candidates, stopwatch.median_ms)
-    notes = [] if best is not None else list(found.missing)
-    if best is not None and best.note:
-        notes.append(f"{best.name}: {best.note}")
-    return best, notes
+def _name(index: int) -> str:
+    return f"kernel {index}"
 
 
-def _warm(trial: Trial, stopwatch: CudaStopwatch, seed: int) -> float | None:
+def _packed(trials: Mapping[int, Trial]) -> Trial:
+    """The trial whose operands the library reads: one without padded rows if there is one."""
+    found = list(trials.values())
+    packed = found[0].problem.packed_strides()
+    return next((t for t in found if t.data.strides == packed), found[0])
+
+
+def _warm(trial: Trial, stopwatch: Any, seed: int) -> float | None:
     """Median with the inputs of one set over and over, warm in L2 as far as they fit."""
     timed = measure_interleaved(
-        {KERNEL: trial.launch},
+        {"warm": trial.launch},
         stopwatch=stopwatch,
-        settings=TimingSettings(seed=seed, max_rounds=60, max_seconds=0.5, settle=False),
+        settings=TimingSettings(seed=seed, max_rounds=60, max_seconds=_WARM_SECONDS, settle=False),
     )
-    summary = summarize(timed.samples[KERNEL].samples_ms)
+    summary = summarize(timed.samples["warm"].samples_ms)
     return None if summary is None else summary.median_ms

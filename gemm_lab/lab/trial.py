@@ -53,7 +53,10 @@ class _Buffers:
 
 
 class Trial:
-    """A problem on a backend with its inputs uploaded, in one or more sets of buffers."""
+    """A problem on a backend with its inputs uploaded, in one or more sets of buffers.
+
+    With a `lender` A, B and the bias of its sets are read; only C is this trial's own.
+    """
 
     def __init__(
         self,
@@ -63,8 +66,10 @@ class Trial:
         problem: GemmProblem,
         data: TrialData,
         sets: int = 1,
+        lender: Trial | None = None,
     ) -> None:
         self.backend = backend
+        self._lender = lender
         self.executor = executor
         self.problem = problem
         self.data = data
@@ -76,10 +81,16 @@ class Trial:
         self.addresses = [self._upload_set() for _ in range(sets)]
 
     def _upload_set(self) -> Addresses:
-        data, backend = self.data, self.backend
-        a, b = backend.upload(data.a), backend.upload(data.b)
+        data, backend, lender = self.data, self.backend, self._lender
         c = backend.alloc(self.c_bytes) if data.c is None else backend.upload(data.c)
-        bias = None if data.bias is None else backend.upload(data.bias)
+        if lender is None:
+            a, b = backend.upload(data.a), backend.upload(data.b)
+            bias = None if data.bias is None else backend.upload(data.bias)
+        else:
+            index = len(self._buffers)
+            lender.add_sets(index + 1)
+            lent = lender._buffers[index]
+            a, b, bias = lent.a, lent.b, lent.bias
         self._buffers.append(_Buffers(a, b, c, bias))
         return Addresses(
             backend.address(a),
@@ -188,9 +199,10 @@ class Trial:
         )
 
     def free(self) -> None:
-        """Give all buffers back."""
+        """Give all buffers back that are this trial's own."""
         for buffers in self._buffers:
-            for buffer in (buffers.a, buffers.b, buffers.c, buffers.bias):
+            lent = () if self._lender else (buffers.a, buffers.b, buffers.bias)
+            for buffer in (buffers.c, *lent):
                 if buffer is not None:
                     self.backend.free(buffer)
         self._buffers.clear()
@@ -276,13 +288,25 @@ def make_executor(
 
 
 def make_trial(
-    backend: Any, executor: Executor, problem: GemmProblem, *, seed: int, sets: int = 1
+    backend: Any,
+    executor: Executor,
+    problem: GemmProblem,
+    *,
+    seed: int,
+    sets: int = 1,
+    lender: Trial | None = None,
 ) -> Trial:
-    """Inputs for an executor, uploaded `sets` times."""
+    """Inputs for an executor, uploaded `sets` times.
+
+    They are the `lender`'s where it has the same strides; it must outlive this trial.
+    """
+    if lender is not None and lender.data.strides != executor.strides:
+        lender = None
     return Trial(
         backend=backend,
         executor=executor,
         problem=problem,
-        data=make_data(problem, executor.strides, seed=seed),
+        data=lender.data if lender else make_data(problem, executor.strides, seed=seed),
         sets=sets,
+        lender=lender,
     )
