@@ -13,11 +13,12 @@ from gemm_lab.core.arch import arch_number
 from gemm_lab.core.backend import Backend
 from gemm_lab.core.kernel import CompiledKernel, KernelSpec
 from gemm_lab.errors import NoGpuError, UsageError
+from gemm_lab.lab.unexecuted import NoBackend
 from gemm_lab.variants import Catalogue, Variant, render
 
 __all__ = ["BackendChoice", "BackendName", "Workbench", "choose_arch", "default_workbench"]
 
-BackendName = Literal["auto", "gpu", "emulator"]
+BackendName = Literal["auto", "gpu", "emulator", "none"]
 LOWEST_USUAL_ARCH = "sm_80"
 
 
@@ -99,10 +100,13 @@ class Workbench:
     ) -> BackendChoice:
         """The GPU if it is asked for or there is one, else the emulator; with the reason.
 
-        NoGpuError when a GPU was asked for and there is none.
+        "none" compiles and executes nothing. NoGpuError when a GPU was asked for and there is none.
         """
-        if name not in ("auto", "gpu", "emulator"):
-            raise UsageError(f"unknown backend {name!r}", hint="auto, gpu or emulator")
+        if name not in ("auto", "gpu", "emulator", "none"):
+            raise UsageError(f"unknown backend {name!r}", hint="auto, gpu, emulator or none")
+        if name == "none":
+            nobody = NoBackend(arch=choose_arch(lowest_arch, arch, None))
+            return BackendChoice(backend=cast("Backend", nobody), reason="asked for")
         if name != "emulator":
             try:
                 gpu = self.gpu(device)

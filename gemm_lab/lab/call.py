@@ -1,0 +1,223 @@
+"""One call of matmul worked out: views, backend, variant, placement, launch."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gemm_lab.core.dtypes import ScalarType
+from gemm_lab.core.problem import GemmProblem, Shape, Strides
+from gemm_lab.errors import RuleError, UsageError
+from gemm_lab.gpu.arrays import ArrayView, empty_output, may_overlap, view
+from gemm_lab.gpu.streams import on_stream, wait_for
+from gemm_lab.lab.choose import choose_variant
+from gemm_lab.lab.execute import Addresses, Executor
+from gemm_lab.lab.operands import choose_layout, matrix, place
+from gemm_lab.lab.outputs import bring_back, overlaps_itself, place_bias, place_out
+from gemm_lab.lab.prepare import Request, build_executor
+from gemm_lab.lab.question import arithmetic_of, home, shape_of
+from gemm_lab.lab.workbench import BackendName, Workbench
+from gemm_lab.variants import Variant, parse_epilogue
+
+__all__ = ["Call", "CopyWarning"]
+
+Array = Any
+
+
+class CopyWarning(UserWarning):
+    """An operand had to be copied before a kernel could read it; the text says which and why."""
+
+
+@dataclass(kw_only=True)
+class Call:
+    """One call of matmul while it is worked out."""
+
+    bench: Workbench
+    a: Array
+    b: Array
+    out: Array | None
+    bias: Array | None
+    alpha: float
+    beta: float
+    epilogue: str | None
+    dtype: str | None
+    out_dtype: str | None
+    variant: str | Variant | None
+    tunables: dict[str, Any]
+    backend: BackendName
+    reusable: Executor | None = None
+    spans: tuple[int, int, int] = (0, 0, 0)
+
+    def run(self) -> Array:
+        seen_a, seen_b = view(self.a, name="a"), view(self.b, name="b")
+        ranks = (len(seen_a.shape), len(seen_b.shape))
+        a, b = matrix(seen_a, "a"), matrix(seen_b, "b")
+        arithmetic = arithmetic_of(a, b, self.dtype)
+        out_type = arithmetic.out(self.out_dtype or self._out_scalar())
+        shape = shape_of(a, b)
+        flat = ranks == (2, 2)
+        out, c = self._output(a, b, shape, out_type, flat)
+        bias = self._bias_view(shape, out_type, a)
+        for other, name in ((a, "a"), (b, "b"), (bias, "bias")):
+            if other is not None and self.out is not None and may_overlap(c, other):
+                raise UsageError(
+                    f"out overlaps {name} in memory",
+                    hint="pass another out, or a copy of the operand",
+                )
+        if shape.m == 0 or shape.n == 0 or shape.batch == 0:
+            return out
+        problem = GemmProblem(
+            shape=shape,
+            dtype=arithmetic,
+            out=out_type,
+            alpha=self.alpha,
+            beta=self.beta,
+            epilogue=self.epilogue,
+            bias=self.bias is not None,
+        )
+        if self.epilogue is not None:
+            parse_epilogue(self.epilogue)
+        self._execute(problem, a, b, c, bias)
+        return out
+
+    def _out_scalar(self) -> str | None:
+        if self.out is None:
+            return None
+        return view(self.out, name="out").scalar
+
+    def _output(
+        self, a: ArrayView, b: ArrayView, shape: Shape, out_type: ScalarType, flat: bool
+    ) -> tuple[Array, ArrayView]:
+        import numpy
+
+        wanted = (shape.m, shape.n) if flat else (shape.batch, shape.m, shape.n)
+        if self.out is None:
+            if self.beta != 0:
+                raise UsageError(
+                    f"beta = {self.beta} needs out, the matrix that it multiplies",
+                    hint="pass out=, or leave beta at 0",
+                )
+            made = (
+                numpy.empty(wanted, out_type.numpy())
+                if a.device is None
+                else empty_output(wanted, out_type, device=a.device, like=self.a)
+            )
+            return made, matrix(view(made, name="out"), "out")
+        c = view(self.out, name="out")
+        if c.shape != wanted:
+            raise UsageError(f"out has shape {c.shape}", hint=f"{wanted} is needed")
+        if c.scalar != out_type.name:
+            raise UsageError(
+                f"out holds {c.scalar}", hint=f"{out_type.name} is needed, or another out_dtype"
+            )
+        if c.readonly:
+            raise UsageError("out is read-only", hint="pass an array that may be written")
+        if overlaps_itself(c):
+            raise UsageError(
+                f"out has elements that share memory (strides {c.strides})",
+                hint="pass an array of its own",
+            )
+        if c.device != a.device:
+            raise UsageError(
+                f"out lies on {home(c)} and a on {home(a)}", hint="put them in one place"
+            )
+        return self.out, matrix(c, "out")
+
+    def _bias_view(self, shape: Shape, out_type: ScalarType, a: ArrayView) -> ArrayView | None:
+        if self.bias is None:
+            return None
+        bias = view(self.bias, name="bias")
+        if bias.shape != (shape.n,):
+            raise UsageError(f"bias has shape {bias.shape}", hint=f"({shape.n},) is needed")
+        if bias.scalar != out_type.name:
+            raise UsageError(f"bias holds {bias.scalar}", hint=f"{out_type.name} is needed")
+        if bias.device != a.device:
+            raise UsageError(
+                f"bias lies on {home(bias)} and a on {home(a)}", hint="put them in one place"
+            )
+        return bias
+
+    def _execute(
+        self, problem: GemmProblem, a: ArrayView, b: ArrayView, c: ArrayView, bias: ArrayView | None
+    ) -> None:
+        backend, variant = self._backend_and_variant(problem, a)
+        problem = replace(
+            problem, layout=choose_layout(a, b, variant.support(problem.dtype.name).layouts)
+        )
+        request = Request.of(variant, problem.dtype.name, self.tunables)
+        if a.device is None:
+            self._place_and_launch(backend, request, problem, a, b, c, bias)
+            return
+        # The result is expected on the stream of the library that holds it.
+        with on_stream(c.stream, a.device):
+            if c.stream is not None or any(v and v.stream is not None for v in (a, b, bias)):
+                stream = int(backend.current_stream())
+                for other in (a, b, bias):
+                    wait_for(None if other is None else other.stream, stream)
+            self._place_and_launch(backend, request, problem, a, b, c, bias)
+
+    def _place_and_launch(
+        self,
+        backend: Any,
+        request: Request,
+        problem: GemmProblem,
+        a: ArrayView,
+        b: ArrayView,
+        c: ArrayView,
+        bias: ArrayView | None,
+    ) -> None:
+        """On the current stream: place the operands, launch, bring the result back."""
+        layout = problem.layout
+        aligned: frozenset[str] = frozenset()
+        while True:
+            placed_a = place(a, layout[0], backend, name="a", aligned="a" in aligned)
+            placed_b = place(b, layout[1], backend, name="b", aligned="b" in aligned)
+            placed_c = place_out(problem, c, backend, aligned="c" in aligned)
+            strides = Strides(
+                lda=placed_a.ld,
+                ldb=placed_b.ld,
+                ldc=placed_c.ld,
+                stride_a=placed_a.batch_stride,
+                stride_b=placed_b.batch_stride,
+                stride_c=placed_c.batch_stride,
+            )
+            addresses = (placed_a.address, placed_b.address, placed_c.address)
+            try:
+                executor = build_executor(self.bench, backend, request, problem, strides, addresses)
+                break
+            except RuleError as error:
+                # A copy with aligned rows may keep a rule that these strides break.
+                if not error.alignment_of - aligned:
+                    raise
+                aligned |= error.alignment_of
+        placed_bias = place_bias(bias, backend)
+        executor(Addresses(*addresses, placed_bias.address))
+        copies = [p.copied for p in (placed_a, placed_b, placed_c) if p.copied]
+        for text in copies:
+            warnings.warn(text, CopyWarning, stacklevel=6)
+        bring_back(problem, c, placed_c, backend)
+        plain = all(v is None or v.stream is None for v in (a, b, c, bias))
+        if a.device is not None and plain and not copies and executor.is_single:
+            self.reusable = executor
+            self.spans = (a.high - a.low, b.high - b.low, c.high - c.low)
+
+    def _backend_and_variant(self, problem: GemmProblem, a: ArrayView) -> tuple[Any, Variant]:
+        named = None if self.variant is None else self.bench.variant(self.variant)
+        if a.device is not None:
+            if self.backend == "emulator":
+                raise UsageError(
+                    "the emulator works on NumPy arrays",
+                    hint="pass NumPy arrays, or leave the backend to auto",
+                )
+            backend: Any = self.bench.gpu(a.device)
+        else:
+            lowest = "sm_80" if named is None else named.support(problem.dtype.name).arch
+            backend = self.bench.choose_backend(
+                self.backend, lowest_arch=lowest, arch=None, device=None
+            ).backend
+        if named is None:
+            named = choose_variant(
+                self.bench, dtype=problem.dtype.name, layout=None, arch=backend.arch
+            )
+        return backend, named
