@@ -17,6 +17,7 @@ from gemm_lab.errors import ResourceError
 from gemm_lab.lab.execute import Executor
 from gemm_lab.lab.prepare import Request
 from gemm_lab.model import BlockResources, hardware_occupancy
+from gemm_lab.variants.paths import template_root
 
 __all__ = ["describe", "describe_command", "measured_problem"]
 
@@ -44,7 +45,8 @@ def describe_command(
     """The command line that repeats a run; tunables at their defaults are left out."""
     variant, s = request.variant, problem.shape
     support = variant.support(problem.dtype.name)
-    known = variant.name
+    ours = variant.path.parent == template_root()
+    known = variant.name if ours else str(variant.path)
     words = ["gemm-lab", "run", "--variant", known]
     words += ["--shape", f"{s.m}x{s.n}x{s.k}"]
     if s.batch != 1:

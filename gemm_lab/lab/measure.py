@@ -76,9 +76,14 @@ def measure(
 ) -> Measurement:
     """Run a kernel on a backend and tell everything about it.
 
-    Only a GPU is timed: the emulator's own time says nothing about a kernel.
+    Only a GPU is timed: the emulator's own time says nothing about a kernel. The backend "none"
+    compiles alone.
     """
     say = settings.progress or (lambda _: None)
+    if backend.name == "none":
+        say("compiling")
+        executor, notes = make_executor(bench, backend, request, problem)
+        return describe(backend, request, problem, executor, settings.seed, notes)
     (found,) = measure_group(
         bench, backend, [request], problem, settings, listener=lambda what, _: say(what)
     )

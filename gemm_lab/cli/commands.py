@@ -1,0 +1,56 @@
+"""Every command there is: its name, where it lives, its one line of help.
+
+To add one: a module with a function (Typer reads its signature and docstring) or a `typer.Typer`
+of subcommands, and a line here. Nothing of it is imported before the command is called.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["COMMANDS", "CommandEntry"]
+
+
+@dataclass(frozen=True)
+class CommandEntry:
+    """A command: `attribute` of `module` is a function or a typer.Typer."""
+
+    name: str
+    module: str
+    attribute: str
+    help: str
+
+
+COMMANDS: dict[str, CommandEntry] = {
+    entry.name: entry
+    for entry in (
+        CommandEntry(
+            "run", "gemm_lab.cli.run", "run", "Run one kernel: verify it, time it beside cuBLAS."
+        ),
+        CommandEntry(
+            "list", "gemm_lab.cli.list", "list_variants", "The ladder: every kernel and its knobs."
+        ),
+        CommandEntry(
+            "show",
+            "gemm_lab.cli.show",
+            "show",
+            "The rendered CUDA of a kernel, its PTX, or what differs between two.",
+        ),
+        CommandEntry(
+            "doctor",
+            "gemm_lab.cli.doctor",
+            "doctor",
+            "What is wrong with this machine, and the mend.",
+        ),
+        CommandEntry("cache", "gemm_lab.cli.cache", "app", "The compiled kernels on disk."),
+        CommandEntry(
+            "devices", "gemm_lab.cli.devices", "devices", "The cards that the model knows."
+        ),
+        CommandEntry(
+            "model",
+            "gemm_lab.cli.model",
+            "model",
+            "What a card can reach at most, from arithmetic.",
+        ),
+    )
+}

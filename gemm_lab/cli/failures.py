@@ -1,0 +1,100 @@
+"""From an exception to one line, a hint and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+import typer
+
+from gemm_lab.errors import CompileError, GemmLabError
+
+__all__ = ["INTERRUPTED", "report_failure", "set_debug"]
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+OUT_OF_MEMORY = 6
+
+# Typer brings its own Click from 0.20 on; the base of its errors is found through one of them.
+_CLICK_ERROR = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+_debug = False
+
+
+def set_debug(value: bool) -> None:
+    """Whether errors show their trace."""
+    global _debug
+    _debug = value
+
+
+def report_failure(error: BaseException) -> int:
+    """Tell an error on stderr; the exit code that the process should end with."""
+    if isinstance(error, BrokenPipeError):
+        _quieten()
+        return BROKEN_PIPE
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        _say("interrupted")
+        return INTERRUPTED
+    if isinstance(error, _CLICK_ERROR):
+        return _report_click(error)
+    if _debug:
+        traceback.print_exception(error, file=sys.stderr)
+    if isinstance(error, CompileError):
+        _report_compile(error)
+        return error.exit_code
+    if isinstance(error, GemmLabError):
+        _say(f"error: {_line(error.message)}", error.hint)
+        return error.exit_code
+    if isinstance(error, MemoryError):
+        _say(f"error: not enough memory: {_line(str(error))}", "take a smaller shape")
+        return OUT_OF_MEMORY
+    if isinstance(error, RecursionError):
+        _say("error: the input nests too deep", "simplify the expression or the file")
+        return 2
+    _say(
+        f"error: internal: {type(error).__name__}: {_line(str(error))}",
+        None if _debug else "the same command with --debug shows the trace",
+    )
+    return 1
+
+
+def _report_click(error: BaseException) -> int:
+    context = getattr(error, "ctx", None)
+    where = getattr(context, "command_path", "gemm-lab")
+    message = _line(getattr(error, "format_message", lambda: str(error))())
+    _say(f"error: {message[:1].lower()}{message[1:]}".rstrip("."), f"see `{where} --help`")
+    return int(getattr(error, "exit_code", 2))
+
+
+def _report_compile(error: CompileError) -> None:
+    _say(f"error: {_line(error.message)}")
+    if error.source:
+        _say(error.source)
+    rest = [line for line in error.log.splitlines() if line.strip()]
+    if rest and (_debug or not error.source):
+        _say("\n".join(rest))
+    if error.hint:
+        _say(f"hint: {error.hint}")
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _say(text: str, hint: str | None = None) -> None:
+    try:
+        print(text, file=sys.stderr)
+        if hint:
+            print(f"hint: {hint}", file=sys.stderr)
+    except OSError:
+        _quieten()
+
+
+def _quieten() -> None:
+    """Point stdout at nothing, so that the interpreter's last flush cannot fail again."""
+    try:
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError):
+        return

@@ -1,0 +1,168 @@
+"""gemm-lab run"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from gemm_lab.cli import options as o
+from gemm_lab.cli.output import print_document, print_json, progress
+from gemm_lab.cli.values import finite, parse_assignments, shapes_of, single_shape
+from gemm_lab.core.problem import Shape
+from gemm_lab.errors import NoGpuError, UsageError, WrongResultError
+
+if TYPE_CHECKING:
+    from gemm_lab.core.measurement import Measurement
+    from gemm_lab.lab.workbench import Workbench
+
+__all__ = ["run"]
+
+
+def run(
+    variant: o.VariantArgument = None,
+    variant_option: o.VariantOption = None,
+    params: o.Params = None,
+    shape: o.Shapes = None,
+    square: o.Square = None,
+    m: o.M = None,
+    n: o.N = None,
+    k: o.K = None,
+    batch: o.Batch = 1,
+    dtype: o.DTypeName = "fp32",
+    out_dtype: o.OutDType = None,
+    layout: o.LayoutName = None,
+    alpha: o.Alpha = 1.0,
+    beta: o.Beta = 0.0,
+    epilogue: o.Epilogue = None,
+    bias: o.Bias = False,
+    arch: o.ArchName = None,
+    device: o.Device = None,
+    backend: o.BackendChoice = "auto",
+    seed: o.Seed = 0,
+    specialize: o.Specialize = False,
+    smem_pad: o.SmemPad = 0,
+    no_verify: o.NoVerify = False,
+    no_time: o.NoTime = False,
+    no_baseline: o.NoBaseline = False,
+    templates: o.Templates = None,
+    as_json: o.Json = False,
+) -> None:
+    """Run one kernel on seeded data: verify it, and on a GPU time it beside cuBLAS.
+
+    Without a variant the highest rung that does the dtype is taken. The shape is 4096^3 on a GPU
+    and 512^3 on the emulator unless one is given. Exit code 3 says that the result is wrong, 4
+    that nothing was executed for want of a GPU.
+    """
+    from gemm_lab.lab.measure import RunSettings
+    from gemm_lab.lab.workbench import Workbench
+
+    squares = () if square is None else (square,)
+    wanted = single_shape(shapes_of(shape=shape or (), square=squares, m=m, n=n, k=k, batch=batch))
+    if wanted is not None:
+        _check_memory(wanted, dtype)
+    bench = Workbench(templates or ())
+    question = {
+        "variant": o.optional_variant(variant, variant_option),
+        "shape": wanted,
+        "dtype": dtype,
+        "out_dtype": out_dtype,
+        "layout": layout,
+        "alpha": finite("--alpha", alpha),
+        "beta": finite("--beta", beta),
+        "epilogue": epilogue,
+        "bias": bias,
+        "arch": arch,
+        "device": device,
+        "smem_pad_bytes": smem_pad,
+        "specialize": specialize,
+        "config": parse_assignments(params or ()),
+        "settings": RunSettings(
+            seed=seed,
+            verify=not no_verify,
+            time=not no_time,
+            baseline=not no_baseline,
+            progress=progress,
+        ),
+    }
+    try:
+        outcome = _run(bench, backend, question)
+    finally:
+        progress("")
+    _show(outcome, as_json=as_json)
+    if outcome.missing is not None:
+        raise typer.Exit(NoGpuError.exit_code)
+    if outcome.measured.verified is False:
+        raise typer.Exit(WrongResultError.exit_code)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Outcome:
+    """The measurement, why its backend was taken, and why nothing was executed, if so."""
+
+    measured: Measurement
+    reason: str
+    missing: NoGpuError | None = None
+
+
+def _run(bench: Workbench, backend: Any, question: dict[str, Any]) -> _Outcome:
+    from gemm_lab.lab import api
+
+    try:
+        measured = api.run(backend=backend, workbench=bench, **question)
+    except (NoGpuError, ModuleNotFoundError) as error:
+        if isinstance(error, ModuleNotFoundError):
+            if not (error.name or "").startswith("gemm_lab.emulator"):
+                raise
+            missing = NoGpuError(
+                "there is neither a GPU nor the emulator", hint="`gemm-lab doctor` says more"
+            )
+        else:
+            missing = error
+        measured = api.run(backend="none", workbench=bench, **{**question, "device": None})
+        command = f"{measured.command.removesuffix('none')}{backend}"
+        return _Outcome(
+            measured=replace(measured, command=command), reason=missing.message, missing=missing
+        )
+    chosen = bench.choose_backend(
+        backend, lowest_arch=measured.arch, arch=measured.arch, device=question["device"]
+    )
+    return _Outcome(measured=measured, reason=chosen.reason)
+
+
+def _show(outcome: _Outcome, *, as_json: bool) -> None:
+    if as_json:
+        print_json(outcome.measured.to_dict())
+    else:
+        from gemm_lab.report.run import run_document
+
+        print_document(run_document(outcome.measured, reason=outcome.reason))
+    if outcome.missing is not None:
+        message = f"error: nothing was executed: {outcome.missing.message}"
+        typer.echo(message, err=True)
+        if outcome.missing.hint:
+            typer.echo(f"hint: {outcome.missing.hint}", err=True)
+
+
+def _check_memory(shape: Shape, dtype: str) -> None:
+    """UsageError when the operands alone are more than this machine's memory."""
+    from gemm_lab.core.dtypes import dtype as dtype_named
+
+    arithmetic = dtype_named(dtype)
+    operands = shape.batch * (shape.m * shape.k + shape.k * shape.n)
+    needed = (
+        operands * arithmetic.storage.size_bytes
+        + shape.batch * shape.m * shape.n * arithmetic.default_out.size_bytes
+    )
+    try:
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return
+    if needed > there:
+        raise UsageError(
+            f"{shape} in {dtype} takes {needed / 2**30:,.1f} GiB and this machine has "
+            f"{there / 2**30:,.1f} GiB of memory",
+            hint="take a smaller shape",
+        )

@@ -1,0 +1,57 @@
+"""Documents on a terminal, through Rich; imported only where there is one."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from gemm_lab.report.document import Block, Document, Facts, Style, Table
+
+__all__ = ["print_document"]
+
+_STYLES: dict[Style, str] = {
+    "": "",
+    "good": "bold green",
+    "bad": "bold red",
+    "warning": "yellow",
+    "quiet": "dim",
+    "strong": "bold",
+}
+
+
+def print_document(document: Document, file: TextIO | None = None) -> None:
+    """Draw the document; Rich obeys NO_COLOR and the width of the terminal."""
+    console = Console(file=file, highlight=False, soft_wrap=False)
+    first = True
+    for block in document:
+        if not first:
+            console.print()
+        first = False
+        _print(console, block)
+
+
+def _print(console: Console, block: Block) -> None:
+    if isinstance(block, Facts):
+        if block.title:
+            console.print(Text(block.title, style="bold"))
+        grid = RichTable.grid(padding=(0, 2))
+        grid.add_column(style="cyan", no_wrap=True)
+        grid.add_column(overflow="fold")
+        for fact in block.facts:
+            grid.add_row(Text(fact.name), Text(fact.text, style=_STYLES[fact.style]))
+        console.print(grid)
+    elif isinstance(block, Table):
+        drawn = RichTable(title=block.title or None, title_justify="left", header_style="bold")
+        for column in block.columns:
+            drawn.add_column(
+                column, justify="right" if column in block.right else "left", overflow="fold"
+            )
+        for index, row in enumerate(block.rows):
+            style = _STYLES[block.styles[index]] if block.styles else ""
+            drawn.add_row(*(Text(cell) for cell in row), style=style)
+        console.print(drawn)
+    else:
+        console.print(Text(block.text, style=_STYLES[block.style]), soft_wrap=True)
