@@ -7,6 +7,7 @@ is refused because one line of it can keep a machine busy for ever.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from jinja2 import StrictUndefined, TemplateSyntaxError, nodes
@@ -64,18 +65,17 @@ _ENVIRONMENT.globals = dict(FUNCTIONS)
 
 
 class Expression:
-    """One expression, compiled once. `names` are the variables that it reads."""
+    """One expression: checked when it is made, compiled once, when it is first evaluated.
+
+    `names` are the variables that it reads.
+    """
 
     __slots__ = ("_evaluate", "names", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
-        try:
-            tree = _ENVIRONMENT.parse("{{ " + text + " }}")
-        except TemplateSyntaxError as error:
-            raise ExpressionError(f"{text!r} cannot be read: {error.message}") from None
-        self.names = frozenset(_names(tree, text))
-        self._evaluate = _ENVIRONMENT.compile_expression(text, undefined_to_none=False)
+        self.names = _read(text)
+        self._evaluate: Callable[..., Any] | None = None
 
     def unknown(self, known: Iterable[str]) -> list[str]:
         """Names that the expression reads and nobody defines."""
@@ -83,6 +83,8 @@ class Expression:
 
     def __call__(self, scope: Mapping[str, Value]) -> Value:
         """The value in a scope; ExpressionError when it is no whole number, truth value or word."""
+        if self._evaluate is None:
+            self._evaluate = _compiled(self.text)
         try:
             value = self._evaluate(scope)
         except ZeroDivisionError:
@@ -103,6 +105,21 @@ class Expression:
         if isinstance(value, str):
             raise ExpressionError(f"{self.text!r} gives {value!r}, which is no whole number")
         return int(value)
+
+
+@lru_cache(maxsize=4096)
+def _read(text: str) -> frozenset[str]:
+    """Variables of a text that is one expression of the small language; ExpressionError if not."""
+    try:
+        tree = _ENVIRONMENT.parse("{{ " + text + " }}")
+    except TemplateSyntaxError as error:
+        raise ExpressionError(f"{text!r} cannot be read: {error.message}") from None
+    return frozenset(_names(tree, text))
+
+
+@lru_cache(maxsize=4096)
+def _compiled(text: str) -> Callable[..., Any]:
+    return _ENVIRONMENT.compile_expression(text, undefined_to_none=False)
 
 
 def _names(tree: nodes.Node, text: str) -> set[str]:
