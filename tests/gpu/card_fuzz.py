@@ -125,10 +125,20 @@ def random_config(variant: Variant, name: str, arch: str, rng: random.Random) ->
             moved[knob] = rng.choice(values)
         found = dtype_named(name)
         wide = 16 // found.storage.size_bytes
-        alignment = Alignment(vec_a=wide, vec_b=wide, vec_c=16 // found.default_out.size_bytes,
-                              tma_a=True, tma_b=True, tma_c=True)  # fmt: skip
-        facts = Facts(dtype=found, out=found.default_out, layout=support.layouts[0],
-                      alignment=alignment, arch=support.arch if support.arch[-1].isalpha() else arch)  # fmt: skip
+        facts = Facts(
+            dtype=found,
+            out=found.default_out,
+            layout=support.layouts[0],
+            alignment=Alignment(
+                vec_a=wide,
+                vec_b=wide,
+                vec_c=16 // found.default_out.size_bytes,
+                tma_a=True,
+                tma_b=True,
+                tma_c=True,
+            ),
+            arch=support.arch if support.arch[-1].isalpha() else arch,
+        )
         try:
             make_spec(variant, facts, config_of(variant, name, moved))
         except (UsageError, ResourceError):
@@ -154,11 +164,11 @@ def one_case(variant: Variant, name: str, tunables: dict[str, Any], seed: int) -
     a = random_view(cp, rng, (*lead, m, k), arithmetic.storage, seed)
     b = random_view(cp, rng, (*lead, k, n), arithmetic.storage, seed + 1)
     c = random_view(cp, rng, (*lead, m, n), out_type, seed + 2)
-    if 0 in c.strides or (beta == 0 and not c.size):
+    if 0 in c.strides:
         c = cp.ascontiguousarray(c)
     before = widen(cp, c.copy(), out_type).reshape(batch, m, n)
-    if beta == 0 and out_type.unit_roundoff:
-        c.view() if c.size == 0 else c.fill(numpy.nan)
+    if beta == 0 and out_type.unit_roundoff and c.size:
+        c.fill(numpy.nan)
     bias = random_view(cp, rng, (1, n), out_type, seed + 3)[0] if bias_on else None
     text = (
         f"{variant.name} {name}->{out_type.name} {batch}x[{m}x{n}x{k}] alpha={alpha} beta={beta} "
