@@ -79,13 +79,14 @@ class Executor:
         self.is_single = self._single is not None and not problem.bias
         if self._single is not None:
             order = self._single.names
-            self._in_order = order == ("a", "b", "c")
+            self._in_order = order[:3] == ("a", "b", "c") and not {"a", "b", "c"} & set(order[3:])
+            self._unused = (0,) * (len(order) - 3)  # workspace and scales, which are not there
             self._launch = self._single.prepared.launch
 
     def launch_three(self, a: int, b: int, c: int) -> None:
         """The warm call of a single launch without bias: as little Python as can be."""
         if self._in_order:
-            self._launch((a, b, c))
+            self._launch((a, b, c, *self._unused))
         else:
             self(Addresses(a, b, c))
 
