@@ -87,6 +87,7 @@ class RenderedKernel:
     """CUDA C++ text and how to compile it.
 
     `name` is a readable word for folders and messages; `options` are NVRTC's, without the arch.
+    `name_expressions` are C++ names of entries, "kernel<32>", whose mangled names are wanted.
     """
 
     name: str
@@ -94,6 +95,7 @@ class RenderedKernel:
     entries: tuple[str, ...]
     arch: str
     options: tuple[str, ...] = ()
+    name_expressions: tuple[str, ...] = ()
 
     @property
     def source_sha256(self) -> str:
@@ -116,6 +118,7 @@ class CompiledKernel:
     """Machine code on disk, ready for any backend.
 
     `cubin_path` lies in the cache (or a temporary folder); `ptx` is what the emulator runs.
+    `lowered_names` maps each name expression to its name in the PTX.
     """
 
     rendered: RenderedKernel
@@ -128,6 +131,7 @@ class CompiledKernel:
     header_set: str
     cache_hit: bool
     compile_ms: float | None = None
+    lowered_names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ptx_hash(self) -> str:

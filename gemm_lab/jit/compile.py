@@ -83,6 +83,7 @@ def compile_kernel(rendered: RenderedKernel, *, cache: Cache | None = None) -> C
             nvrtc_version=tools.nvrtc_version,
             header_set=_headers_used(rendered, tools),
             compile_ms=output.compile_ms,
+            lowered_names=output.lowered_names,
         )
         found = cache.put(name, key, made)
     assert found.folder is not None
@@ -97,6 +98,7 @@ def compile_kernel(rendered: RenderedKernel, *, cache: Cache | None = None) -> C
         header_set=found.header_set,
         cache_hit=hit,
         compile_ms=None if hit else found.compile_ms,
+        lowered_names=found.lowered_names,
     )
 
 
@@ -116,6 +118,8 @@ def kernel_key(rendered: RenderedKernel, tools: Toolchain) -> str:
         "nvrtc": tools.nvrtc_version,
         "headers": _headers_used(rendered, tools),
     }
+    if rendered.name_expressions:
+        parts["names"] = rendered.name_expressions
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

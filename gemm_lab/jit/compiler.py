@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from gemm_lab.core.kernel import RenderedKernel
 from gemm_lab.errors import CompileError, UsageError
@@ -46,12 +47,13 @@ def add_to_count(number: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class CompilerOutput:
-    """The three products and how long they took."""
+    """The three products, how long they took, and names of entries by their expressions."""
 
     cubin: bytes
     ptx: str
     log: str
     compile_ms: float
+    lowered_names: Mapping[str, str] = field(default_factory=dict)
 
 
 def run_compiler(rendered: RenderedKernel, toolchain: Toolchain) -> CompilerOutput:
@@ -70,13 +72,23 @@ def run_compiler(rendered: RenderedKernel, toolchain: Toolchain) -> CompilerOutp
     begin = time.perf_counter()
     add_to_count(1)
     try:
-        output = nvrtc.compile(source, program_name=name, options=options, headers=headers)
+        output = nvrtc.compile(
+            source,
+            program_name=name,
+            options=options,
+            headers=headers,
+            names=rendered.name_expressions,
+        )
     except RuntimeError as error:
         raise CompileError(f"{name}: {error}", source=numbered_source(rendered.source)) from error
     compile_ms = (time.perf_counter() - begin) * 1e3
     if output.ok:
         return CompilerOutput(
-            cubin=output.cubin, ptx=output.ptx, log=output.log.strip(), compile_ms=compile_ms
+            cubin=output.cubin,
+            ptx=output.ptx,
+            log=output.log.strip(),
+            compile_ms=compile_ms,
+            lowered_names=output.lowered_names,
         )
     if output.invalid_option:
         raise UsageError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ class CachedKernel:
     header_set: str
     compile_ms: float
     folder: Path | None = None
+    lowered_names: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_entry(folder: Path, key: str, kernel: CachedKernel) -> None:
@@ -61,6 +62,8 @@ def write_entry(folder: Path, key: str, kernel: CachedKernel) -> None:
         "compile_ms": round(kernel.compile_ms, 3),
         "log": kernel.log,
     }
+    if kernel.lowered_names:
+        document["lowered_names"] = dict(kernel.lowered_names)
     document["check"] = _document_check(document)
     folder.mkdir()
     for name, data in contents.items():
@@ -93,6 +96,7 @@ def read_entry(folder: Path, key: str) -> CachedKernel:
         header_set=document["versions"]["headers"],
         compile_ms=document["compile_ms"],
         folder=folder,
+        lowered_names=document.get("lowered_names", {}),
     )
 
 

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 __all__ = ["Nvrtc", "NvrtcOutput", "load_nvrtc"]
@@ -30,6 +30,7 @@ class NvrtcOutput:
     cubin: bytes
     ptx: str
     log: str
+    lowered_names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -71,15 +72,17 @@ class Nvrtc:
         program_name: str,
         options: Sequence[str],
         headers: Mapping[str, bytes] | None = None,
+        names: Sequence[str] = (),
     ) -> NvrtcOutput:
         """Compile; the log comes back whether it succeeds or not.
 
-        `headers` are texts by the exact name with which they are included.
+        `headers` are texts by the exact name with which they are included. `names` are C++ names
+        of entries: templates are instantiated for them, and `lowered_names` tells the mangled ones.
         """
         headers = headers or {}
         count = len(headers)
         texts = (ctypes.c_char_p * count)(*headers.values())
-        names = (ctypes.c_char_p * count)(*(name.encode() for name in headers))
+        included = (ctypes.c_char_p * count)(*(name.encode() for name in headers))
         flags = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         program = ctypes.c_void_p()
         self._check(
@@ -89,10 +92,13 @@ class Nvrtc:
                 ctypes.c_char_p(program_name.encode()),
                 ctypes.c_int(count),
                 texts,
-                names,
+                included,
             )
         )
         try:
+            for name in names:
+                expression = ctypes.c_char_p(name.encode())
+                self._check(self._lib.nvrtcAddNameExpression(program, expression))
             status = self._lib.nvrtcCompileProgram(program, ctypes.c_int(len(options)), flags)
             log = self._fetch(program, "ProgramLog")
             done = status == SUCCESS
@@ -102,9 +108,16 @@ class Nvrtc:
                 cubin=self._fetch(program, "CUBIN") if done else b"",
                 ptx=_text(self._fetch(program, "PTX")) if done else "",
                 log=_text(log),
+                lowered_names={n: self._lowered(program, n) for n in names} if done else {},
             )
         finally:
             self._lib.nvrtcDestroyProgram(ctypes.byref(program))
+
+    def _lowered(self, program: ctypes.c_void_p, name: str) -> str:
+        found = ctypes.c_char_p()
+        expression = ctypes.c_char_p(name.encode())
+        self._check(self._lib.nvrtcGetLoweredName(program, expression, ctypes.byref(found)))
+        return (found.value or b"").decode()
 
     def _fetch(self, program: ctypes.c_void_p, what: str) -> bytes:
         size = ctypes.c_size_t()
