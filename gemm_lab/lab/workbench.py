@@ -51,6 +51,16 @@ class Workbench:
         """A variant by name or by the path of its file."""
         return name if isinstance(name, Variant) else self.catalogue.get(name)
 
+    @property
+    def cache(self) -> jit.Cache | None:
+        """The cache that was given; None is the default one."""
+        return self._cache
+
+    @property
+    def cache_directory(self) -> Path | None:
+        """Folder of the cache that was given; None is the default one."""
+        return None if self._cache is None else self._cache.directory
+
     def compile(self, variant: Variant, spec: KernelSpec) -> CompiledKernel:
         """Render and compile; remembered for the life of the process."""
         with self._lock:
