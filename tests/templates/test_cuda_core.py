@@ -89,7 +89,7 @@ BROKEN = [
     ("warp_tiled", {"WM": 48}, "must divide the block tile"),
     ("warp_tiled", {"TM": 4}, "32 lanes"),
     ("warp_tiled", {"STAGES": 4}, "1 to 3 stages"),
-    ("warp_tiled", {"BK": 160, "STAGES": 1}, "elements of the next tiles"),
+    ("warp_tiled", {"BK": 160, "STAGES": 1, "PAD": 0}, "elements of the next tiles"),
     ("simt_async", {"WM": 96}, "must divide the block tile"),
     ("simt_async", {"PREFETCH": 8}, "at most 4 steps"),
     ("simt_async", {"STAGES": 40}, "shared memory"),
