@@ -24,7 +24,9 @@ from gemm_lab.emulator.runtime.setup import Setup
 __all__ = ["LaunchReport", "launch"]
 
 Dim3 = tuple[int, int, int]
-BATCH_LANES = 1 << 17
+MIN_BATCH_LANES, MAX_BATCH_LANES = 1 << 14, 1 << 18
+# Registers times lanes that still fit a cache; measured on the rungs of the ladder.
+BATCH_VALUES = 1 << 23
 MAX_BATCH_BYTES = 1 << 30
 MAX_BLOCKS = 1 << 24
 
@@ -62,6 +64,7 @@ def launch(
     cluster: Sequence[int] = (1, 1, 1),
     limits: ArchLimits | None = None,
     options: Options | None = None,
+    sm_count: int = 132,
 ) -> LaunchReport:
     """Run an entry over a grid. Faults are EmulatorFault; results are in `memory`.
 
@@ -82,6 +85,7 @@ def launch(
         memory.write(param_buffer, np.frombuffer(params, dtype=np.uint8))
         symbols["%param"] = param_buffer.address
         setup = _setup(module, info, shape, memory, options, params, symbols, smem_bytes)
+        setup.sm_count = sm_count
         return _run(module, entry, setup)
     finally:
         memory.free(param_buffer)
@@ -166,7 +170,10 @@ def _selected(setup: Setup) -> Array:
 def batch_size(setup: Setup) -> int:
     """Blocks that run together: enough lanes to pay for a call, few enough for the cache."""
     threads = setup.block[0] * setup.block[1] * setup.block[2]
-    lanes = setup.options.batch_lanes or BATCH_LANES
+    live = max(setup.program.max_live, 1)
+    lanes = setup.options.batch_lanes or min(
+        max(BATCH_VALUES // live, MIN_BATCH_LANES), MAX_BATCH_LANES
+    )
     bytes_a_block = setup.smem_total_bytes * 2 + setup.local_bytes * threads
     blocks = max(1, lanes // threads)
     if bytes_a_block:

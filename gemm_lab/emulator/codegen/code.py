@@ -69,6 +69,7 @@ class Code:
         self.sizes = [len(b.instrs) + (b.last is not None) or 1 for b in blocks]
         self.live_in = [b.live_in for b in blocks]
         self.writes = [b.writes for b in blocks]
+        self.max_live = max(mask.bit_count() for mask in self.live_in)
         self.text: dict[tuple[int, bool], str] = {}
 
     def check(self) -> None:

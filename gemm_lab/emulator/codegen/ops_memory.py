@@ -23,7 +23,8 @@ def base(e: BlockEmitter, ins: Instr, mem: Operand | None) -> tuple[str, int]:
     group = e.plan.group(ins)
     if group is None or not isinstance(mem, Mem):
         raise e.fail("an address that it cannot read")
-    rel = (mem.offset - group.lo) // group.unit
+    # Elements below a word are reached word by word: their neighbours may lie anywhere.
+    rel = (mem.offset - group.lo) // max(group.unit, 4)
     name = e.bases.get(id(group))
     if name is None:
         mask = e.guard_mask()
@@ -85,9 +86,9 @@ def ld(e: BlockEmitter, ins: Instr) -> None:
         values = [f"v{name}.{rep}{shift}.take(i{name}{axis})"]
     elif width == 8:
         shift = f"[{rel}*k{name}:]" if rel else ""
-        values = [
-            f"v{name}.{rep}[{rel + at}*k{name}:].take(i{name},0)" for at in range(8)
-        ]
+        if TYPE_BYTES[kind] < 4:
+            raise e.fail("vector width and type")
+        values = [f"v{name}.{rep}[{rel + at}*k{name}:].take(i{name},0)" for at in range(8)]
     else:
         key = ("quad", name, width)
         quad = e.bases.get(key)
@@ -139,7 +140,7 @@ def st(e: BlockEmitter, ins: Instr) -> None:
     values = [e.src(item, rep) for item in items]
     name, rel = base(e, ins, mem)
     for at, value in enumerate(values):
-        e.line(f"X.st({name},{rel + at},{rep!r},{value})")
+        e.line(f"X.st({name},{rel},{at},{rep!r},{value})")
 
 
 ATOMIC_OPS = frozenset("add min max and or xor exch cas inc dec".split())
@@ -171,7 +172,7 @@ def atom(e: BlockEmitter, ins: Instr) -> None:
         if op != "bf16add":
             raise e.fail()
     want = ins.name == "atom" and ins.operands[0] is not None
-    call = f"X.atom({name},{rel},{op!r},{rep!r},{values[0]},{third},{want})"
+    call = f"X.atom({name},{rel},0,{op!r},{rep!r},{values[0]},{third},{want})"
     if want:
         e.dst(ins.operands[0], call, rep)
     else:
@@ -199,7 +200,7 @@ def vector_atom(
     values = [e.src(item, rep) for item in items]
     name, rel = base(e, ins, mem)
     for at, value in enumerate(values):
-        e.line(f"X.atom({name},{rel + at},'add',{rep!r},{value},None,False)")
+        e.line(f"X.atom({name},{rel},{at},'add',{rep!r},{value},None,False)")
 
 
 def cvta(e: BlockEmitter, ins: Instr) -> None:

@@ -60,7 +60,7 @@ class BlockPlan:
                         version = versions.get(base.name, 0) if isinstance(base, Reg) else 0
                         spot = epoch if space in ("shared", "generic") else 0
                         own = ins.line if ins.guard is not None or operation == "atom" else -1
-                        low = mem.offset % align
+                        low = mem.offset % max(align, 4)
                         key = (operation, space, base, version, unit, align, low, spot, own, id(ins) if own >= 0 else 0)
                         group = groups.get(key)
                         if group is None:

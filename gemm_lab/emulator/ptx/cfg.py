@@ -12,6 +12,8 @@ from gemm_lab.emulator.ptx.opset import (
     in_out,
     needs_own_block,
     read_registers,
+    registers_of,
+    split_operands,
     written_registers,
 )
 
@@ -65,7 +67,10 @@ def analyse(flat: FlatEntry) -> Program:
         block.targets = _targets(block, labels, flat)
     program = Program(flat, blocks, registers, list(flat.registers.values()))
     _liveness(program)
-    program.maybe_unset = blocks[0].live_in if blocks else 0
+    if blocks[0].live_in:
+        watch_unset(program)
+        _liveness(program)
+    program.maybe_unset = blocks[0].live_in
     _loops(blocks)
     return program
 
@@ -176,6 +181,35 @@ def _loops(blocks: list[Block]) -> None:
                     inner.in_loop = True
 
 
-def guard_of(ins: Instr) -> Reg | None:
-    """The instruction's guard."""
-    return ins.guard
+def watch_unset(program: Program) -> None:
+    """Where a register may be read before it is written, follow at run time which lanes wrote it.
+
+    Each such register gets a flag; `$def` sets it behind a write, `$use` checks it before a read.
+    """
+    unset = program.blocks[0].live_in
+    flags: dict[str, str] = {}
+    for name, number in list(program.registers.items()):
+        if unset >> number & 1:
+            flags[name] = f"{name}@set"
+            program.registers[flags[name]] = len(program.types)
+            program.types.append("pred")
+    for block in program.blocks:
+        items: list[Instr] = []
+        for ins in [*block.instrs, *([block.last] if block.last else [])]:
+            read = {name for op in split_operands(ins)[1] for name in registers_of(op)}
+            if ins.guard is not None:
+                read.add(ins.guard.name)
+            for name in sorted(read & flags.keys()):
+                guard = ins.guard if ins.guard is None or ins.guard.name != name else None
+                use = Instr("$use", (), (Reg(flags[name]),), ins.line, ins.loc, guard, name)
+                items.append(use)
+            if ins is block.last:
+                continue
+            items.append(ins)
+            for name in written_registers(ins):
+                if name in flags:
+                    items.append(
+                        Instr("$def", (), (Reg(flags[name]),), ins.line, ins.loc, ins.guard)
+                    )
+        # An operation that waits for its warp must stay first in its block.
+        block.instrs = items

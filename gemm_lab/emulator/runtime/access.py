@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AccessMixin", "Base"]
 
-WORDS = np.arange(4, dtype=np.int64)
 
 
 class Base(NamedTuple):
@@ -36,9 +35,17 @@ class Base(NamedTuple):
 
     def quad(self, count: int) -> Array:
         """Indices of `count` neighbouring elements, along a new first axis."""
-        offsets = WORDS[:count] * self.step
+        offsets = np.array([self.element(at) for at in range(count)], dtype=np.int64)
         result: Array = self.index + offsets.reshape(count, *(1,) * self.index.ndim)
         return result
+
+
+    def element(self, at: int) -> int:
+        """Index distance of the element `at` units on."""
+        unit = self.group.unit
+        if unit >= 4:
+            return at * self.step
+        return at * unit // 4 * self.step + at * unit % 4 // unit
 
 
 class AccessMixin:
@@ -63,7 +70,8 @@ class AccessMixin:
                     self._check_global(a, g, m)
         if g.align > 1 and int(np.bitwise_or.reduce(d, axis=None)) & (g.align - 1):
             self._misaligned(a, g, m)
-        return Base(self.heap, d >> g.shift if g.shift else d, 1, False, m, g, d)
+        step = 1 if g.unit >= 4 else 4 // g.unit
+        return Base(self.heap, d >> g.shift if g.shift else d, step, False, m, g, d)
 
     def _settle(self: Context, a: Array, m: Mask) -> Array:
         """Addresses with those of inactive lanes replaced by an active lane's."""
@@ -208,16 +216,20 @@ class AccessMixin:
         low |= high << 32
         return low.view(DTYPES[dtype])
 
-    def st(self: Context, base: Base, rel: int, dtype: str, value: Array) -> None:
+    def st(self: Context, base: Base, rel: int, at: int, dtype: str, value: Array) -> None:
         """Store a value; where lanes share an address the last one wins."""
         if base.wide and value.dtype.itemsize == 8:
             bits = np.ascontiguousarray(value).view(np.int64)
-            self.st(base, 2 * rel, "i32", bits.astype(np.int32))
-            self.st(base, 2 * rel + 1, "i32", (bits >> 32).astype(np.int32))
+            whole = 2 * (rel + at)
+            self._put(base, whole * base.step, "i32", bits.astype(np.int32))
+            self._put(base, (whole + 1) * base.step, "i32", (bits >> 32).astype(np.int32))
             return
+        self._put(base, rel * base.step + base.element(at), dtype, value)
+
+    def _put(self: Context, base: Base, distance: int, dtype: str, value: Array) -> None:
         view = base.views.get(dtype)
         index, m = base.index, base.mask
-        view = view[rel * base.step :]
+        view = view[distance:]
         if index.ndim == 2:
             self._put_rows(view, index, value, m)
             return

@@ -52,12 +52,12 @@ class AtomicsMixin:
     """atom and red in every space."""
 
     def atom(
-        self: Context, base: Base, rel: int, op: str, dtype: str, b: Array, c: Array | None, want: bool
+        self: Context, base: Base, rel: int, at: int, op: str, dtype: str, b: Array, c: Array | None, want: bool
     ) -> Array | None:
         """Read-modify-write; old values as [Ty, Tx, B] when `want`, else None."""
         shape = self.shape
         kind = DTYPES[dtype]
-        flat = np.broadcast_to(self._flat_index(base, rel), shape).reshape(self.threads, self.B)
+        flat = np.broadcast_to(self._flat_index(base, rel, at), shape).reshape(self.threads, self.B)
         lanes = None if base.mask is None else base.mask.full().reshape(self.threads, self.B)
         # Blocks in order, then threads: the order of a machine that runs block after block.
         flat = flat.T.reshape(-1)
@@ -82,11 +82,11 @@ class AtomicsMixin:
             result[active] = old
         return np.ascontiguousarray(result.reshape(self.B, self.threads).T).reshape(shape)
 
-    def _flat_index(self: Context, base: Base, rel: int) -> Array:
+    def _flat_index(self: Context, base: Base, rel: int, at: int) -> Array:
         if base.views is self.smem_rows:
-            return (base.index[:, :, None] + rel) * self.B + self.block_row
+            return (base.index[:, :, None] + rel + at) * self.B + self.block_row
         factor = 2 if base.wide and base.group.unit == 8 else 1
-        return base.index + rel * base.step * factor
+        return base.index + (rel * base.step + base.element(at)) * factor
 
     def _atom_view(self: Context, base: Base, dtype: str) -> tuple[Array, int]:
         """The view, and the distance of the upper half where 64 bits lie in two words."""
