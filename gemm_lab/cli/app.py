@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated
 
 import typer
@@ -48,6 +49,14 @@ def gemm_lab(
         set_debug(True)
 
 
+def _warn_on_stderr() -> None:
+    """Warnings of the lab as one line each."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("warning: %(message)s"))
+    logging.getLogger("gemm_lab").addHandler(handler)
+
+
 def main() -> None:
     """Entry point of `gemm-lab`."""
+    _warn_on_stderr()
     typer.main.get_command(app).main(prog_name="gemm-lab")
