@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ def out_dtypes(ctx: typer.Context, incomplete: str) -> list[str]:
     """Element types that the arithmetic in question can write."""
     from gemm_lab.core.dtypes import DTYPES
 
-    arithmetic = DTYPES.get(str(ctx.params.get("dtype") or "fp32"))
+    asked = [str(ctx.params.get("dtype") or "fp32"), *_values_on_line(ctx, "--dtype")]
+    arithmetic = DTYPES.get(asked[-1])
     outs = [] if arithmetic is None else [out.name for out in arithmetic.outs]
     return [name for name in outs if name.startswith(incomplete)]
 
@@ -74,10 +76,11 @@ def tunables(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
 def _tunables(ctx: typer.Context, incomplete: str) -> Iterator[tuple[str, str]]:
     from gemm_lab.core.kernel import format_value
 
-    name = _variant_on_line(ctx)
+    catalogue = _catalogue(ctx)
+    name = _variant_on_line(ctx, catalogue.names())
     if name is None:
         return
-    known = _catalogue(ctx).get(name).tunables
+    known = catalogue.get(name).tunables
     asked, equals, value = incomplete.partition("=")
     if not equals:
         for tunable in known.values():
@@ -90,20 +93,30 @@ def _tunables(ctx: typer.Context, incomplete: str) -> Iterator[tuple[str, str]]:
                 yield f"{asked}={text}", known[asked].doc
 
 
-def _variant_on_line(ctx: typer.Context) -> str | None:
+def _variant_on_line(ctx: typer.Context, names: Sequence[str]) -> str | None:
     for key in ("variant", "variant_option", "variants", "variant_options"):
         given: Any = ctx.params.get(key)
         if isinstance(given, str):
             return given
         if isinstance(given, Sequence) and given:
             return str(given[0])
+    # Behind an option that waits for its value, Click leaves every word unread.
+    for word in ctx.args:
+        if word in names or word.endswith(".cu.j2"):
+            return word
     return None
 
 
 def _catalogue(ctx: typer.Context) -> Any:
     from gemm_lab.variants.catalogue import Catalogue
 
-    return Catalogue([Path(p) for p in ctx.params.get("templates") or ()])
+    folders = [*(ctx.params.get("templates") or ()), *_values_on_line(ctx, "--templates")]
+    return Catalogue([Path(folder) for folder in folders])
+
+
+def _values_on_line(ctx: typer.Context, option: str) -> list[str]:
+    """Values of an option among the words that Click left unread."""
+    return [value for word, value in pairwise(ctx.args) if word == option]
 
 
 def _files(incomplete: str) -> Iterator[str]:

@@ -40,11 +40,8 @@ def report_failure(error: BaseException) -> int:
         return _report_click(error)
     if _debug:
         traceback.print_exception(error, file=sys.stderr)
-    if isinstance(error, CompileError):
-        _report_compile(error)
-        return error.exit_code
     if isinstance(error, GemmLabError):
-        _say(f"error: {_line(error.message)}", error.hint)
+        _report_own(error)
         return error.exit_code
     if isinstance(error, MemoryError):
         _say(f"error: not enough memory: {_line(str(error))}", "take a smaller shape")
@@ -67,15 +64,14 @@ def _report_click(error: BaseException) -> int:
     return int(getattr(error, "exit_code", 2))
 
 
-def _report_compile(error: CompileError) -> None:
-    _say(f"error: {_line(error.message)}")
-    if error.source:
-        _say(error.source)
-    rest = [line for line in error.log.splitlines() if line.strip()]
-    if rest and (_debug or not error.source):
-        _say("\n".join(rest))
+def _report_own(error: GemmLabError) -> None:
+    # A compile error brings the numbered source about its line below the first one.
+    first, *excerpt = error.message.splitlines() or [""]
+    _say("\n".join([f"error: {first.strip()}", *excerpt]))
+    if isinstance(error, CompileError) and error.log and (_debug or not excerpt):
+        _say(error.log.rstrip())
     if error.hint:
-        _say(f"hint: {error.hint}")
+        _say(f"hint: {_line(error.hint)}")
 
 
 def _line(text: str) -> str:

@@ -96,6 +96,13 @@ class LazyGroup(typer.core.TyperGroup):
             return name, found, rest
         return name, load_command(COMMANDS[name]), rest
 
+    def invoke(self, ctx: Any) -> Any:
+        """The call; Typer would end these two without a word, or with a wrong code."""
+        try:
+            return super().invoke(ctx)
+        except (BrokenPipeError, KeyboardInterrupt) as error:
+            raise typer.Exit(report_failure(error)) from None
+
     def main(
         self,
         args: Sequence[str] | None = None,
