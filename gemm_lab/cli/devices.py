@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gemm_lab.cli.model_options import DeviceFile, device_table
 from gemm_lab.cli.options import Json
 from gemm_lab.cli.output import print_document, print_json
 from gemm_lab.core.measurement import SCHEMA
 from gemm_lab.report.document import Document, Paragraph, Table
 from gemm_lab.report.numbers import significant
+
+if TYPE_CHECKING:
+    from gemm_lab.model.report import DeviceRow
 
 __all__ = ["devices"]
 
@@ -23,55 +28,37 @@ def devices(device_file: DeviceFile = None, as_json: Json = False) -> None:
     if as_json:
         print_json({"schema": SCHEMA, "devices": rows})
         return
+    numbers = (
+        "SMs",
+        "DRAM GB/s",
+        "fp32 TFLOP/s",
+        "fp16 TFLOP/s",
+        "ridge FLOP/byte",
+        "crossover n",
+    )
     table = Table(
-        columns=(
-            "key",
-            "card",
-            "arch",
-            "SMs",
-            "clock MHz",
-            "DRAM GB/s",
-            "L2 MiB",
-            "fp32 TFLOP/s",
-            "fp16 TFLOP/s",
-            "ridge FLOP/byte",
-            "crossover n",
-            "measured",
-        ),
-        right=frozenset(
-            {
-                "SMs",
-                "clock MHz",
-                "DRAM GB/s",
-                "L2 MiB",
-                "fp32 TFLOP/s",
-                "fp16 TFLOP/s",
-                "ridge FLOP/byte",
-                "crossover n",
-            }
-        ),
-        rows=tuple(
-            (
-                r.device.key,
-                r.device.name,
-                r.device.arch,
-                str(r.device.sm_count),
-                f"{r.device.boost_clock_mhz:.0f}",
-                f"{r.device.dram_gb_s:.0f}",
-                f"{r.device.l2_bytes / 2**20:.0f}",
-                significant(r.device.fp32_tflops),
-                significant(r.device.tensor_tflops["fp16"])
-                if "fp16" in r.device.tensor_tflops
-                else "-",
-                significant(r.ridge_flop_per_byte, 3),
-                significant(r.crossover_n, 3),
-                "yes" if r.measured else "",
-            )
-            for r in rows
-        ),
+        columns=("key", "arch", *numbers, "card"),
+        right=frozenset(numbers),
+        rows=tuple(_row(row) for row in rows),
     )
     document: Document = (
         table,
-        Paragraph(text="sources: gemm-lab devices --json", style="quiet"),
+        Paragraph(text="everything, with sources: gemm-lab devices --json", style="quiet"),
     )
     print_document(document)
+
+
+def _row(row: DeviceRow) -> tuple[str, ...]:
+    card = row.device
+    fp16 = card.tensor_tflops.get("fp16")
+    return (
+        card.key,
+        card.arch,
+        str(card.sm_count),
+        f"{card.dram_gb_s:.0f}",
+        significant(card.fp32_tflops),
+        "-" if fp16 is None else significant(fp16),
+        significant(row.ridge_flop_per_byte, 3),
+        significant(row.crossover_n, 3),
+        card.name + (" (measured here)" if row.measured else ""),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TextIO
 
+from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -11,6 +12,8 @@ from rich.text import Text
 from gemm_lab.report.document import Block, Document, Facts, Style, Table
 
 __all__ = ["print_document"]
+
+MAX_WORD = 24
 
 _STYLES: dict[Style, str] = {
     "": "",
@@ -44,14 +47,27 @@ def _print(console: Console, block: Block) -> None:
             grid.add_row(Text(fact.name), Text(fact.text, style=_STYLES[fact.style]))
         console.print(grid)
     elif isinstance(block, Table):
-        drawn = RichTable(title=block.title or None, title_justify="left", header_style="bold")
-        for column in block.columns:
-            drawn.add_column(
-                column, justify="right" if column in block.right else "left", overflow="fold"
-            )
-        for index, row in enumerate(block.rows):
-            style = _STYLES[block.styles[index]] if block.styles else ""
-            drawn.add_row(*(Text(cell) for cell in row), style=style)
-        console.print(drawn)
+        console.print(_table(block))
     else:
         console.print(Text(block.text, style=_STYLES[block.style]), soft_wrap=True)
+
+
+def _table(table: Table) -> RichTable:
+    drawn = RichTable(
+        title=table.title or None, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD
+    )
+    for index, column in enumerate(table.columns):
+        # A column narrower than its longest word would break words.
+        whole = index == 0 or column in table.right
+        cells = [row[index] for row in table.rows]
+        words = [*column.split(), *(w for c in cells for w in ([c] if whole else c.split()))]
+        drawn.add_column(
+            Text(column),
+            justify="right" if column in table.right else "left",
+            overflow="fold",
+            min_width=min(max(map(len, words), default=1), MAX_WORD),
+        )
+    for index, row in enumerate(table.rows):
+        style = _STYLES[table.styles[index]] if table.styles else ""
+        drawn.add_row(*(Text(cell) for cell in row), style=style)
+    return drawn

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
 from gemm_lab.report.document import Paragraph, Table
@@ -14,6 +16,7 @@ from gemm_lab.report.numbers import (
     significant,
 )
 from gemm_lab.report.plain import render_plain
+from gemm_lab.report.terminal import print_document
 
 
 @pytest.mark.parametrize(
@@ -57,3 +60,16 @@ def test_table_aligns() -> None:
 def test_table_refuses_ragged_rows() -> None:
     with pytest.raises(ValueError, match="2 cells under 1 columns"):
         Table(columns=("a",), rows=(("1", "2"),))
+
+
+def test_terminal_table_breaks_no_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    table = Table(
+        columns=("variant", "title", "tunables"),
+        rows=(("warp_specialized", "Producer and consumer warps", "BLOCK_SIZE=128 TILE=8 BK=16"),),
+    )
+    page = io.StringIO()
+    print_document((table,), page)
+    assert "warp_specialized" in page.getvalue()
+    assert "BLOCK_SIZE=128" in page.getvalue()
+    assert max(map(len, page.getvalue().splitlines())) <= 60
