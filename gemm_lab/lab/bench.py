@@ -17,7 +17,7 @@ from gemm_lab.lab.candidates import Candidate, Planner, expand, unique
 from gemm_lab.lab.engine import Keeping, execute, open_runner, station_plan
 from gemm_lab.lab.measure import RunSettings
 from gemm_lab.lab.prepare import Request
-from gemm_lab.lab.progress import progress_for
+from gemm_lab.lab.progress import Progress, progress_for
 from gemm_lab.lab.results import Pruned, Results
 from gemm_lab.lab.station import StationPlan
 from gemm_lab.lab.suite import Suite, load_suite
@@ -56,7 +56,7 @@ def bench(
     interleave: int = 12,
     isolate: bool | None = None,
     timeout_s: float = 120.0,
-    progress: bool | None = None,
+    progress: bool | Progress | None = None,
     workbench: Workbench | None = None,
     station: StationPlan | None = None,
 ) -> Results:

@@ -134,10 +134,12 @@ class RichProgress(Quiet):
         self._bars.stop()
 
 
-def progress_for(wanted: bool | None) -> Progress:
+def progress_for(wanted: bool | Progress | None) -> Progress:
     """A bar on a terminal, lines where stderr is no terminal and it was asked for, else nothing."""
     if wanted is False:
         return Quiet()
+    if wanted is not None and wanted is not True:
+        return wanted
     if sys.stderr.isatty():
         return RichProgress()
     return LineProgress() if wanted else Quiet()

@@ -15,7 +15,7 @@ from gemm_lab.lab.candidates import Candidate, Planner, expand, unique
 from gemm_lab.lab.engine import Keeping, execute, open_runner, station_plan
 from gemm_lab.lab.measure import RunSettings
 from gemm_lab.lab.prepare import Request
-from gemm_lab.lab.progress import progress_for
+from gemm_lab.lab.progress import Progress, progress_for
 from gemm_lab.lab.results import Pruned, Results
 from gemm_lab.lab.station import StationPlan
 from gemm_lab.lab.workbench import BackendName, Workbench, default_workbench
@@ -46,7 +46,7 @@ def sweep(
     retry_failed: bool = False,
     isolate: bool | None = None,
     timeout_s: float = 120.0,
-    progress: bool | None = None,
+    progress: bool | Progress | None = None,
     workbench: Workbench | None = None,
     station: StationPlan | None = None,
     **tunables: Any,
@@ -60,7 +60,7 @@ def sweep(
         resume: pass over what the journal has; with `retry_failed` not over failures.
         isolate: run candidates in a process that may die; None does so on a GPU.
         timeout_s: a candidate that shows no life for so long is killed and recorded as failed.
-        progress: a bar on stderr; None shows it on a terminal only.
+        progress: a bar on stderr; None shows it on a terminal only; or a Progress of your own.
 
     A candidate that breaks a rule is pruned before compiling (`Results.pruned` has the reasons).
     One that fails has a Measurement with `error`; the others go on. Ctrl-C returns what is done,

@@ -36,7 +36,7 @@ class FakeBuffer:
     """Host memory that pretends to lie on a card."""
 
     def __init__(self, size_bytes: int) -> None:
-        self.bytes = np.zeros(max(size_bytes, 1), np.uint8)
+        self.bytes = np.zeros(max(-(-size_bytes // 16), 1) * 16, np.uint8)
         self.address = 0
 
 
@@ -209,9 +209,7 @@ def _library(trial: Trial, stopwatch: FakeStopwatch) -> tuple[Library, list[str]
 
 def fake_station(*, cache_directory: str, pace_s: float = 0.0) -> Station:
     """What the worker calls."""
-    tools = TimingTools(
-        stopwatch=FakeStopwatch, library=_library, meter=lambda _backend: None
-    )
+    tools = TimingTools(stopwatch=FakeStopwatch, library=_library, meter=lambda _backend: None)
     bench = TransientWorkbench(cache=Cache(Path(cache_directory)))
     return Station(bench=bench, backend=FakeGpu(pace_s=pace_s), tools=tools)
 

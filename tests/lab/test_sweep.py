@@ -34,7 +34,9 @@ def run(cache_directory: Path, **wanted: object) -> Results:
 
 
 def test_product_of_tunables_and_shapes(cache_directory: Path) -> None:
-    found = run(cache_directory, SIZE=None, SPEED=[100, 50], shape=[(24, 20, 28), 32], isolate=False)
+    found = run(
+        cache_directory, SIZE=None, SPEED=[100, 50], shape=[(24, 20, 28), 32], isolate=False
+    )
     assert len(found) == 12
     assert {(m.config["SIZE"], m.config["SPEED"]) for m in found} == {
         (size, speed) for size in (8, 16, 32) for speed in (50, 100)
@@ -97,7 +99,10 @@ def test_resume_passes_over_what_the_journal_has(tmp_path: Path, cache_directory
     assert [m.config["SIZE"] for m in again] == [8, 16]
     assert len(output.read_text().splitlines()) == 2
     other_seed = RunSettings(min_rounds=5, max_rounds=10, seed=1)
-    assert run(cache_directory, SIZE=[8], output=output, settings=other_seed, isolate=False).resumed == 0
+    assert (
+        run(cache_directory, SIZE=[8], output=output, settings=other_seed, isolate=False).resumed
+        == 0
+    )
     assert run(cache_directory, SIZE=[8], output=output, resume=False, isolate=False).resumed == 0
     assert len(Results.load(output)) == 4
     assert len(Results.load(output).latest()) == 3
@@ -105,7 +110,9 @@ def test_resume_passes_over_what_the_journal_has(tmp_path: Path, cache_directory
         json.loads(line, parse_constant=pytest.fail)
 
 
-def test_failures_are_kept_and_tried_again_on_request(tmp_path: Path, cache_directory: Path) -> None:
+def test_failures_are_kept_and_tried_again_on_request(
+    tmp_path: Path, cache_directory: Path
+) -> None:
     output = tmp_path / "sweep.jsonl"
     run(cache_directory, MODE=["die"], output=output)
     assert run(cache_directory, MODE=["die"], output=output).resumed == 1
