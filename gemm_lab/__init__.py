@@ -61,7 +61,7 @@ _HOMES = {
     "run": "gemm_lab.lab.api",
     "sweep": "gemm_lab.lab.sweep",
     "Results": "gemm_lab.lab.results",
-    "emulate": "gemm_lab.lab.emulation",
+    "emulate": "gemm_lab.lab.emulate",
     **dict.fromkeys((n for n in __all__ if n.endswith("Error")), "gemm_lab.errors"),
 }
 
