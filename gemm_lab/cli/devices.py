@@ -33,7 +33,7 @@ def devices(device_file: DeviceFile = None, as_json: Json = False) -> None:
         "DRAM GB/s",
         "fp32 TFLOP/s",
         "fp16 TFLOP/s",
-        "ridge FLOP/byte",
+        "ridge FLOP/B",
         "crossover n",
     )
     table = Table(

@@ -117,7 +117,8 @@ def _run(bench: Workbench, backend: Any, question: dict[str, Any]) -> _Outcome:
             if not (error.name or "").startswith("gemm_lab.emulator"):
                 raise
             missing = NoGpuError(
-                "there is neither a GPU nor the emulator", hint="`gemm-lab doctor` says more"
+                f"there is no GPU, and the emulator is not whole: {error.name} is missing",
+                hint="install gemm-lab anew; `gemm-lab doctor` says more",
             )
         else:
             missing = error
