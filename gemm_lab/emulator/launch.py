@@ -11,10 +11,14 @@ import numpy as np
 
 from gemm_lab.core.arch import ArchLimits
 from gemm_lab.emulator.arguments import pack_arguments
+from gemm_lab.emulator.counters import Counter
 from gemm_lab.emulator.faults import LaunchFault
+from gemm_lab.emulator.findings import Counters, Race
+from gemm_lab.emulator.global_races import GlobalRaces
 from gemm_lab.emulator.limits import check_limits, find_limits
 from gemm_lab.emulator.module import EntryInfo, LoadedModule
 from gemm_lab.emulator.options import Options
+from gemm_lab.emulator.races import RaceDetector, RaceLog, granule_of
 from gemm_lab.emulator.runtime.arrays import Array
 from gemm_lab.emulator.runtime.context import Context
 from gemm_lab.emulator.runtime.memory import HEAP_BASE, Buffer, Memory
@@ -27,6 +31,7 @@ Dim3 = tuple[int, int, int]
 MIN_BATCH_LANES, MAX_BATCH_LANES = 1 << 14, 1 << 18
 # Registers times lanes that still fit a cache; measured on the rungs of the ladder.
 BATCH_VALUES = 1 << 23
+WATCHED_LANES = 1 << 15
 MAX_BATCH_BYTES = 1 << 30
 MAX_BLOCKS = 1 << 24
 
@@ -46,8 +51,8 @@ class LaunchReport:
     instructions_issued: int
     blocks_run: int
     printf_output: tuple[str, ...]
-    races: tuple[Any, ...] = ()
-    counters: Any = None
+    races: tuple[Race, ...] = ()
+    counters: Counters | None = None
     watched_blocks: tuple[int, ...] = ()
     warnings: tuple[str, ...] = field(default=())
 
@@ -169,7 +174,7 @@ def _selected(setup: Setup) -> Array:
 
 def batch_size(setup: Setup) -> int:
     """Blocks that run together: enough lanes to pay for a call, few enough for the cache."""
-    threads = setup.block[0] * setup.block[1] * setup.block[2]
+    threads = setup.threads
     live = max(setup.program.max_live, 1)
     lanes = setup.options.batch_lanes or min(
         max(BATCH_VALUES // live, MIN_BATCH_LANES), MAX_BATCH_LANES
@@ -182,16 +187,62 @@ def batch_size(setup: Setup) -> int:
     return max(1, blocks // per_cluster) * per_cluster
 
 
+def _watched(setup: Setup, blocks: Array) -> tuple[set[int], set[int]]:
+    """Block numbers that the race detector and the counters watch."""
+    middle = {int(blocks[len(blocks) // 2])} if len(blocks) else set()
+    everyone = set(blocks.tolist())
+    pick: dict[str, set[int]] = {"off": set(), "sampled": middle, "all": everyone}
+    return pick[setup.options.races], pick[setup.options.counters]
+
+
+def _batches(setup: Setup, blocks: Array, watched: set[int]) -> list[tuple[Array, bool]]:
+    """Blocks cut into batches; those that are watched run apart from the others."""
+    size = batch_size(setup)
+    out: list[tuple[Array, bool]] = []
+    is_watched = np.isin(blocks, np.array(sorted(watched), dtype=np.int64))
+    start = 0
+    while start < len(blocks):
+        flag = bool(is_watched[start])
+        end = start
+        limit = max(1, min(size, WATCHED_LANES // setup.threads)) if flag else size
+        while end < len(blocks) and end - start < limit and bool(is_watched[end]) == flag:
+            end += 1
+        out.append((blocks[start:end], flag))
+        start = end
+    return out
+
+
 def _run(module: LoadedModule, entry: str, setup: Setup) -> LaunchReport:
     blocks = _selected(setup)
-    size = batch_size(setup)
+    raced, counted = _watched(setup, blocks)
+    plain = setup.program
+    watching = None
+    log, counter = RaceLog(), Counter()
+    world: GlobalRaces | None = None
+    granule = 4
+    if raced or counted:
+        watching = module.code(entry, watch=True, exact_fma=setup.options.exact_fma)
+        granule = granule_of(setup, plain.program.blocks)
+        world = GlobalRaces(
+            setup.memory, across_blocks=setup.options.races == "all", granule_bytes=granule
+        )
     issued = executed = 0
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for start in range(0, len(blocks), size):
-            context = Context(setup, blocks[start : start + size])
+        for batch, watched in _batches(setup, blocks, raced | counted):
+            context = Context(setup, batch)
             context.steps = issued
-            Scheduler(context, setup.program).run()
+            code = plain
+            if watched and watching is not None and world is not None:
+                code = context.code = watching
+                if int(batch[0]) in raced:
+                    context.races = RaceDetector(context, log, world, granule)
+                if int(batch[0]) in counted:
+                    context.counters = counter
+                    counter.blocks += len(batch)
+            Scheduler(context, code).run()
+            if world is not None:
+                world.step()
             issued = context.steps
             executed += context.thread_instructions
     return LaunchReport(
@@ -199,6 +250,9 @@ def _run(module: LoadedModule, entry: str, setup: Setup) -> LaunchReport:
         instructions_issued=issued,
         blocks_run=len(blocks),
         printf_output=tuple(setup.printf_output),
+        races=log.races(),
+        counters=counter.finish(plain.program) if counted else None,
+        watched_blocks=tuple(sorted(raced | counted)),
     )
 
 

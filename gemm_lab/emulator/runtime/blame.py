@@ -27,8 +27,11 @@ class BlameMixin:
 
     def block_of(self: Context, index: int) -> tuple[int, int, int]:
         """Coordinates of the batch's block number `index`."""
+        return self.grid_block(int(self.block_ids[index]))
+
+    def grid_block(self: Context, block: int) -> tuple[int, int, int]:
+        """Coordinates of the grid's block number `block`."""
         gx, gy, _ = self.setup.grid
-        block = int(self.block_ids[index])
         return block % gx, block // gx % gy, block // (gx * gy)
 
     def thread_of(self: Context, linear: int) -> tuple[int, int, int]:

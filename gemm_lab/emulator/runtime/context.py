@@ -14,6 +14,7 @@ from gemm_lab.emulator.runtime.memory import HEAP_BASE, Memory, Views
 from gemm_lab.emulator.runtime.steer import SteerMixin
 from gemm_lab.emulator.runtime.system import SystemMixin
 from gemm_lab.emulator.runtime.warps import WarpMixin
+from gemm_lab.emulator.runtime.watch import WatchMixin
 
 if TYPE_CHECKING:
     from gemm_lab.emulator.runtime.setup import Setup
@@ -25,7 +26,7 @@ LOCAL_BASE = 0x7D00_0000_0000
 WARP = 32
 
 
-class Context(AccessMixin, AtomicsMixin, WarpMixin, SteerMixin, SystemMixin, BlameMixin):
+class Context(AccessMixin, AtomicsMixin, WarpMixin, SteerMixin, SystemMixin, BlameMixin, WatchMixin):
     """What generated functions reach as X.
 
     `shape` is [Ty, Tx, B]: threads with y and z folded, threads along x, blocks of the batch.
@@ -67,6 +68,8 @@ class Context(AccessMixin, AtomicsMixin, WarpMixin, SteerMixin, SystemMixin, Bla
         # A pending arrival count a barrier, from bar.arrive: [16, B] threads.
         self.arrivals = np.zeros((16, self.B), dtype=np.int64)
         self.tensor: Any = None
+        self.races: Any = None
+        self.counters: Any = None
 
     def special(self, name: str) -> Array:
         """A special register as int32 (int64 for the wide ones), [Ty, Tx, B] or smaller."""

@@ -105,6 +105,11 @@ class Memory:
         self.version += 1
         return buffer
 
+    @property
+    def used_bytes(self) -> int:
+        """End of the highest allocation, counted from the heap's base."""
+        return self._next
+
     def _take(self, span: int) -> int | None:
         for at, (start, size) in enumerate(self._holes):
             if size >= span:

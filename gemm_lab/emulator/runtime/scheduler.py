@@ -69,10 +69,13 @@ class Scheduler:
         sizes = code.sizes
         functions = code.full
         lanes = x.lanes
+        counters = x.counters
         issued = 0
         while True:
             function = functions[index] or code.function(index, masked=False)
             issued += sizes[index]
+            if counters is not None:
+                counters.block(x, index, None)
             outcome = function(registers, x, None)
             if outcome.__class__ is not int or outcome < 0:
                 break
@@ -109,6 +112,8 @@ class Scheduler:
                 registers[number] = np.where(mask.array, new, old)
         x.steps += code.sizes[index]
         x.thread_instructions += code.sizes[index] * mask.lanes
+        if x.counters is not None:
+            x.counters.block(x, index, mask)
         return outcome
 
     def pick(self) -> int:

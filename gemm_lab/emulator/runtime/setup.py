@@ -39,8 +39,11 @@ class Setup:
     bound_lo: int = 0
     bound_hi: int = -1
     printf_output: list[str] = field(default_factory=list)
-    race_detector: Any = None
-    counters: Any = None
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.block[0] * self.block[1] * self.block[2]
 
     def where(self, ins: Instr) -> Where:
         """An instruction's place, with its source line when the source is known."""

@@ -127,8 +127,8 @@ class SteerMixin:
 
     def on_barrier(self: Context, lanes: Array | None, number: int) -> None:
         """Lanes have passed a barrier together; the race detector wants to know."""
-        if self.setup.race_detector is not None:
-            self.setup.race_detector.barrier(self, lanes, number)
+        if self.races is not None:
+            self.races.barrier(self, lanes, number)
 
     def bar_arrive(
         self: Context, barrier: Array, count: Array, m: Mask | None, site: Site
@@ -141,8 +141,8 @@ class SteerMixin:
             lanes = active & (numbers == number)
             warps = self.by_warp(lanes).any(axis=1)
             self.arrivals[number] += 32 * warps.sum(axis=0)
-            if self.setup.race_detector is not None:
-                self.setup.race_detector.arrive(self, lanes, number)
+            if self.races is not None:
+                self.races.arrive(self, lanes, number)
         self.arrived = True
 
     def by_warp(self: Context, lanes: Array) -> Array:
