@@ -262,7 +262,7 @@ def packed(source: ArrayView, *, row_multiple: int = 1, stream: int | None = Non
     cupy = cuda().cupy
     shape = source.shape
     with on_stream(stream, source.device):
-        row = -(-shape[-1] // row_multiple) * row_multiple
+        row = max(-(-shape[-1] // row_multiple), 1) * row_multiple
         target = cupy.zeros((*shape[:-1], row), numpy.dtype(_CARRIERS[source.itemsize]))
         if source.size:
             target[..., : shape[-1]] = _raw(source)

@@ -55,8 +55,9 @@ def find_libraries() -> tuple[Library, ...]:
 
 
 def find_header_sets(major: int) -> tuple[HeaderSet, ...]:
-    """Header sets of that CUDA generation, wheels first."""
-    return tuple(s for s in _header_sets(major) if s.version is None or s.version[0] == major)
+    """Header sets of that CUDA generation: whole ones before those without crt/, wheels first."""
+    found = [s for s in _header_sets(major) if s.version is None or s.version[0] == major]
+    return tuple(sorted(found, key=lambda s: s.find("crt/mma.h") is None))
 
 
 def cupy_majors() -> tuple[int, ...]:

@@ -15,6 +15,8 @@ __all__ = ["bring_back", "overlaps_itself", "place_bias", "place_out"]
 
 def overlaps_itself(c: ArrayView) -> bool:
     """Whether two elements of a view may share memory."""
+    if not c.size:
+        return False
     axes = sorted((abs(s), n) for s, n in zip(c.strides, c.shape, strict=True) if n > 1)
     reach = 0
     for stride, extent in axes:

@@ -222,7 +222,8 @@ def _tensor_maps(
         found[operand] = TensorMapSpec(
             operand=cast("Any", operand),
             dtype=element,
-            dims=(inner, outer, shape.batch),
+            # A map has no empty axis; a sum over nothing loads nothing through it.
+            dims=(max(inner, 1), max(outer, 1), shape.batch),
             strides_bytes=(leading * element.size_bytes, batch_stride * element.size_bytes),
             box=(*(int(b) for b in box), *([1] * (3 - len(box)))),
             swizzle=swizzle,

@@ -117,9 +117,9 @@ class TensorMapDecl:
     swizzle: Expression
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Variant:
-    """A kernel idea: everything that its file says."""
+    """A kernel idea: everything that its file says. Two readings of a file are two variants."""
 
     name: str
     path: Path
