@@ -178,7 +178,7 @@ def test_a_full_disk_that_shows_only_at_the_sync(
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_the_systems_own_full_device() -> None:
     with (
-        pytest.raises(GemmLabError, match="full|no journal|cannot be written"),
+        pytest.raises(GemmLabError, match="full"),
         Journal(Path("/dev/full")) as journal,
     ):
         journal.append(measurement(1))

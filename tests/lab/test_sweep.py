@@ -58,7 +58,7 @@ def test_rules_prune_before_anything_is_compiled(tmp_path: Path) -> None:
 
 
 def test_a_sweep_with_nothing_left_says_why(cache_directory: Path) -> None:
-    with pytest.raises(UsageError, match="2 of 2|of 2: 2x|no candidate is left of 2"):
+    with pytest.raises(UsageError, match="no candidate is left of 2"):
         run(cache_directory, SIZE=[64, 128], isolate=False)
     with pytest.raises(UsageError, match="has no tunable BM"):
         run(cache_directory, BM=[64])
