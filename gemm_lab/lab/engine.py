@@ -23,7 +23,7 @@ from gemm_lab.lab.runner import IsolatedRunner, LocalRunner, Runner
 from gemm_lab.lab.station import StationPlan
 from gemm_lab.lab.workbench import BackendName, Workbench
 
-__all__ = ["Keeping", "execute", "open_runner", "station_plan"]
+__all__ = ["Keeping", "execute", "failure", "open_runner", "station_plan"]
 
 _COMPILE_BATCH = 256
 
@@ -169,7 +169,7 @@ def _measure_all(
                 if isinstance(outcome, Measurement):
                     made = replace(outcome, cache_hit=hits[candidate.key])
                 else:
-                    made = _failure(candidate, target, settings, outcome)
+                    made = failure(candidate, target, settings, outcome)
                 recorder.keep(candidate, made)
 
 
@@ -195,7 +195,7 @@ def _compile(
     hits: dict[str, bool] = {}
     for candidate, outcome in zip(candidates, compiled, strict=True):
         if isinstance(outcome, GemmLabError):
-            recorder.keep(candidate, _failure(candidate, target, settings, outcome))
+            recorder.keep(candidate, failure(candidate, target, settings, outcome))
         else:
             hits[candidate.key] = outcome.cache_hit
     return hits
@@ -233,9 +233,10 @@ class _Recorder:
         self._progress.advance()
 
 
-def _failure(
+def failure(
     candidate: Candidate, target: Target, settings: RunSettings, error: GemmLabError
 ) -> Measurement:
+    """The record of a candidate that gave no result."""
     request, problem = candidate.request, candidate.problem
     return Measurement(
         command=describe_command(request, problem, target.backend, settings.seed),
