@@ -42,6 +42,18 @@ COMMANDS: dict[str, CommandEntry] = {
             "doctor",
             "What is wrong with this machine, and the mend.",
         ),
+        CommandEntry(
+            "emulate",
+            "gemm_lab.cli.emulate",
+            "emulate",
+            "Any kernel of a .cu or .ptx file on the emulator, without a GPU.",
+        ),
+        CommandEntry(
+            "check",
+            "gemm_lab.cli.check",
+            "check",
+            "Races, faults and wrong results of a variant on small ragged problems.",
+        ),
         CommandEntry("cache", "gemm_lab.cli.cache", "app", "The compiled kernels on disk."),
         CommandEntry(
             "devices", "gemm_lab.cli.devices", "devices", "The cards that the model knows."

@@ -14,6 +14,7 @@ from gemm_lab.emulator import launch as launch_kernel
 from gemm_lab.emulator.options import Watch
 from gemm_lab.errors import UsageError
 from gemm_lab.lab.expect import Expectation, Finding, read_expectation
+from gemm_lab.lab.findings import counters_of, race_texts
 from gemm_lab.lab.kernel_arguments import ArrayArgument, KernelArgument, read_arguments
 from gemm_lab.lab.kernel_file import KernelFile, load_kernel_file
 
@@ -34,6 +35,7 @@ class Emulation:
         arrays: every array argument by name, as the kernel left it.
         findings: one for each expectation. report: races, counters, printf output.
         resources: of ptxas, None for a .ptx file.
+        virtual: what the line table calls the file.
     """
 
     entry: str
@@ -43,6 +45,17 @@ class Emulation:
     findings: tuple[Finding, ...]
     report: LaunchReport
     resources: Resources | None = None
+    virtual: str | None = None
+
+    @property
+    def races(self) -> tuple[str, ...]:
+        """What the race detector tells, with lines of the user's file."""
+        return race_texts([self.report], self.virtual, self.file)
+
+    @property
+    def counters(self) -> dict[str, Any] | None:
+        """Memory traffic and instructions; None when they were off."""
+        return counters_of([self.report])
 
     @property
     def ok(self) -> bool:
@@ -131,6 +144,7 @@ def emulate(
         findings=_findings(wanted, {**scalars, **known}, after, tolerance),
         report=report,
         resources=code.resources,
+        virtual=code.virtual,
     )
 
 

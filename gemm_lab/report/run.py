@@ -11,7 +11,7 @@ from gemm_lab.core.statistics import summarize
 from gemm_lab.report.document import Document, Fact, Facts, Paragraph, Style
 from gemm_lab.report.numbers import bytes_text, milliseconds, number, percent, significant
 
-__all__ = ["problem_text", "resources_text", "run_document", "verdict_word"]
+__all__ = ["counters_facts", "problem_text", "resources_text", "run_document", "verdict_word"]
 
 MAX_COUNTERS = 40
 
@@ -31,7 +31,7 @@ def run_document(measured: Measurement, *, reason: str = "") -> Document:
     ]
     document: Document = (Facts(facts=tuple(facts)),)
     if measured.counters:
-        document = (*document, _counters(measured.counters))
+        document = (*document, counters_facts(measured.counters))
     if measured.warnings:
         warnings = tuple(Fact(name="warning", text=w, style="warning") for w in measured.warnings)
         document = (*document, Facts(facts=warnings))
@@ -161,7 +161,8 @@ def _resources(measured: Measurement) -> Iterator[Fact]:
         yield Fact(name="compiled", text=f"{came}{by}")
 
 
-def _counters(counters: Mapping[str, Any]) -> Facts:
+def counters_facts(counters: Mapping[str, Any]) -> Facts:
+    """Counters, groups spelt out, one a line."""
     lines = list(_flat("", counters))
     shown = lines[:MAX_COUNTERS]
     if len(lines) > len(shown):
