@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gemm_lab.core.dtypes import Layout
 from gemm_lab.core.dtypes import dtype as dtype_named
@@ -20,6 +20,9 @@ from gemm_lab.lab.measure import RunSettings, measure
 from gemm_lab.lab.prepare import Request, merge_tunables
 from gemm_lab.lab.workbench import BackendName, Workbench, choose_arch, default_workbench
 from gemm_lab.variants import Facts, Variant, config_of, make_spec, parse_epilogue, render
+
+if TYPE_CHECKING:
+    from gemm_lab.lab.check import CheckReport
 
 __all__ = ["EMULATED_SIZE", "GPU_SIZE", "Kernel", "as_shape", "kernel", "run", "variants"]
 
@@ -166,6 +169,24 @@ class Kernel:
             out_dtype=self.spec.out.name,
             config=self.spec.config,
             **keywords,
+        )
+
+    def check(self, *, shapes: Sequence[Any] = (), seed: int = 0) -> CheckReport:
+        """Races, faults and wrong results on small problems, on the emulator; see lab.check."""
+        from gemm_lab.lab.check import check_variant
+
+        return check_variant(
+            default_workbench(),
+            self.variant,
+            dtype=self.spec.dtype.name,
+            out_dtype=self.spec.out.name,
+            layout=self.spec.layout,
+            tunables=self.spec.config,
+            arch=self.spec.arch,
+            shapes=[as_shape(shape) for shape in shapes],
+            epilogue=self.spec.epilogue,
+            bias=self.spec.bias,
+            seed=seed,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

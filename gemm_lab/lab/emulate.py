@@ -55,7 +55,7 @@ class Emulation:
     @property
     def counters(self) -> dict[str, Any] | None:
         """Memory traffic and instructions; None when they were off."""
-        return counters_of([self.report])
+        return counters_of([self.report], lines=True)
 
     @property
     def ok(self) -> bool:

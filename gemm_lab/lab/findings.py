@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from gemm_lab.emulator import LaunchReport
+from gemm_lab.core.measurement import Measurement
+from gemm_lab.emulator.findings import Counters, LineCounters
+from gemm_lab.emulator.launch import LaunchReport
 from gemm_lab.emulator.options import Watch
 
-__all__ = ["counters_of", "race_texts", "watching"]
+__all__ = ["counters_of", "observed", "race_texts", "watching"]
 
 
 @contextmanager
@@ -37,11 +39,45 @@ def race_texts(
     return tuple(text.replace(virtual, file) for text in texts)
 
 
-def counters_of(reports: Sequence[LaunchReport]) -> dict[str, Any] | None:
-    """Counters of the launches, one group each when there are several; None when they were off."""
-    found = [report.counters for report in reports if report.counters is not None]
-    if not found:
-        return None
-    if len(found) == 1:
-        return dict(found[0].as_dict())
-    return {f"launch_{number}": dict(c.as_dict()) for number, c in enumerate(found, 1)}
+def counters_of(reports: Sequence[LaunchReport], *, lines: bool = False) -> dict[str, Any] | None:
+    """Counters of the launches, one group each when there are several; None when they were off.
+
+    With `lines` the instruction mix and every source line that moves or computes something.
+    """
+    found = [_plain(r.counters, lines) for r in reports if r.counters is not None]
+    if len(found) > 1:
+        return {f"launch_{number}": counters for number, counters in enumerate(found, 1)}
+    return found[0] if found else None
+
+
+def observed(measured: Measurement, reports: Sequence[LaunchReport]) -> Measurement:
+    """A Measurement with what the emulator saw: counters, and races as warnings."""
+    if not reports:
+        return measured
+    everywhere = reports[0].counters is not None and (
+        reports[0].counters.blocks == reports[0].blocks_run
+    )
+    warnings = [*measured.warnings, *race_texts(reports)]
+    return replace(
+        measured,
+        counters=counters_of(reports, lines=everywhere) or measured.counters,
+        warnings=tuple(warnings),
+    )
+
+
+def _plain(counters: Counters, lines: bool) -> dict[str, Any]:
+    found: dict[str, Any] = dict(counters.as_dict())
+    if lines:
+        found["mix"] = dict(sorted(counters.mix.items(), key=lambda item: -item[1]))
+        found["lines"] = {
+            f"{file.rpartition('/')[2]}:{line}": numbers
+            for (file, line), one in sorted(counters.lines.items())
+            if (numbers := _moving(one))
+        }
+    return found
+
+
+def _moving(one: LineCounters) -> dict[str, int]:
+    """Counters of a line that are not 0; nothing where it only counts instructions."""
+    numbers = {name: value for name in one.__slots__ if (value := getattr(one, name))}
+    return numbers if set(numbers) - {"warp_instructions", "thread_instructions"} else {}

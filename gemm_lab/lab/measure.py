@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from gemm_lab.core.statistics import paired_ratio, summarize
 from gemm_lab.errors import GemmLabError, LaunchError, ResourceError
 from gemm_lab.gpu.timing import Samples
 from gemm_lab.lab.describe import describe, describe_command
+from gemm_lab.lab.findings import observed, watching
 from gemm_lab.lab.prepare import Request
 from gemm_lab.lab.timing import GPU_TOOLS, TimedBaseline, TimedGroup, TimingTools, time_trials
 from gemm_lab.lab.trial import Trial, make_executor, make_trial
@@ -116,8 +118,8 @@ def measure_group(
             group.time(tools)
         if settings.verify:
             group.verify()
-        if backend.name != "gpu":
-            group.count()
+        elif backend.name == "emulator":
+            group.watch()
     finally:
         group.free()
     return [group.found[index] for index in range(len(requests))]
@@ -204,19 +206,34 @@ class _Group:
             assert isinstance(measured, Measurement)
             self.say("verifying", index)
             try:
-                self.found[index] = _above_peak(_with_verdict(measured, trial.check()))
+                with self._watching() as reports:
+                    verdict = trial.check()
+                measured = observed(_with_verdict(measured, verdict), reports)
+                self.found[index] = _above_peak(measured)
             except GemmLabError as error:
                 self._fail(index, error)
 
-    def count(self) -> None:
-        """What the emulator counted, where one kernel alone ran on it."""
-        if len(self.trials) != 1:
-            return
-        counters = getattr(self.backend, "counters", None)
-        for index in self.trials:
+    def watch(self) -> None:
+        """On the emulator each runs all the same when nobody verifies it."""
+        for index, trial in list(self.trials.items()):
             measured = self.found[index]
-            if counters is not None and isinstance(measured, Measurement):
-                self.found[index] = replace(measured, counters=counters())
+            assert isinstance(measured, Measurement)
+            self.say("running", index)
+            try:
+                with self._watching() as reports:
+                    trial.reset_c()
+                    trial.launch()
+                self.found[index] = observed(measured, reports)
+            except GemmLabError as error:
+                self._fail(index, error)
+
+    def _watching(self) -> AbstractContextManager[Sequence[Any]]:
+        """A block in the middle is watched for races and counted, or all with `counters`."""
+        if self.backend.name != "emulator":
+            return nullcontext(())
+        return watching(
+            self.backend, races="sampled", counters="all" if self.settings.counters else "sampled"
+        )
 
     def free(self) -> None:
         """Give the buffers back, borrowers first."""

@@ -162,8 +162,8 @@ def _resources(measured: Measurement) -> Iterator[Fact]:
 
 
 def counters_facts(counters: Mapping[str, Any]) -> Facts:
-    """Counters, groups spelt out, one a line."""
-    lines = list(_flat("", counters))
+    """Counters, groups spelt out, one a line; what is 0 is left out."""
+    lines = [line for line in _flat("", counters) if line[1] not in ("0", "None")]
     shown = lines[:MAX_COUNTERS]
     if len(lines) > len(shown):
         shown.append(("...", f"{len(lines) - len(shown)} more in --json"))
