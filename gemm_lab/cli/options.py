@@ -18,6 +18,7 @@ __all__ = [
     "Batch",
     "Beta",
     "Bias",
+    "Counters",
     "DTypeName",
     "Device",
     "Epilogue",
@@ -102,6 +103,13 @@ Squares = Annotated[
     typer.Option("--square", metavar="N", help="M = N = K = this number; may be repeated."),
 ]
 Batch = Annotated[int, typer.Option("--batch", metavar="COUNT", help="Number of products.")]
+Counters = Annotated[
+    bool,
+    typer.Option(
+        "--counters",
+        help="On the emulator: traffic and instructions of all blocks, by source line.",
+    ),
+]
 Params = Annotated[
     list[str] | None,
     typer.Option(

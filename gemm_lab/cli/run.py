@@ -47,6 +47,7 @@ def run(
     no_verify: o.NoVerify = False,
     no_time: o.NoTime = False,
     no_baseline: o.NoBaseline = False,
+    counters: o.Counters = False,
     templates: o.Templates = None,
     as_json: o.Json = False,
 ) -> None:
@@ -84,6 +85,7 @@ def run(
             verify=not no_verify,
             time=not no_time,
             baseline=not no_baseline,
+            counters=counters,
             progress=progress,
         ),
     }

@@ -8,7 +8,7 @@ from typing import Any
 from gemm_lab.core.kernel import format_value
 from gemm_lab.report.document import Block, Document, Fact, Facts, Paragraph
 from gemm_lab.report.numbers import bytes_text, count_text, number
-from gemm_lab.report.run import counters_facts
+from gemm_lab.report.run import counters_blocks
 
 __all__ = ["check_document", "emulation_document"]
 
@@ -37,7 +37,7 @@ def emulation_document(data: Mapping[str, Any]) -> Document:
     if data["printf"]:
         document.append(Paragraph(text="printf:\n" + "".join(data["printf"])))
     if data["counters"]:
-        document.append(counters_facts(data["counters"]))
+        document.extend(counters_blocks(data["counters"]))
     return tuple(document)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 from gemm_lab.core.kernel import format_value
 from gemm_lab.core.measurement import Measurement
 from gemm_lab.core.statistics import summarize
-from gemm_lab.report.document import Document, Fact, Facts, Paragraph, Style
+from gemm_lab.report.document import Document, Fact, Facts, Paragraph, Style, Table
 from gemm_lab.report.numbers import bytes_text, milliseconds, number, percent, significant
 
-__all__ = ["counters_facts", "problem_text", "resources_text", "run_document", "verdict_word"]
+__all__ = ["counters_blocks", "problem_text", "resources_text", "run_document", "verdict_word"]
 
 MAX_COUNTERS = 40
 
@@ -31,7 +31,7 @@ def run_document(measured: Measurement, *, reason: str = "") -> Document:
     ]
     document: Document = (Facts(facts=tuple(facts)),)
     if measured.counters:
-        document = (*document, counters_facts(measured.counters))
+        document = (*document, *counters_blocks(measured.counters))
     if measured.warnings:
         warnings = tuple(Fact(name="warning", text=w, style="warning") for w in measured.warnings)
         document = (*document, Facts(facts=warnings))
@@ -161,15 +161,42 @@ def _resources(measured: Measurement) -> Iterator[Fact]:
         yield Fact(name="compiled", text=f"{came}{by}")
 
 
-def counters_facts(counters: Mapping[str, Any]) -> Facts:
-    """Counters, groups spelt out, one a line; what is 0 is left out."""
-    lines = [line for line in _flat("", counters) if line[1] not in ("0", "None")]
+def counters_blocks(counters: Mapping[str, Any]) -> Document:
+    """Counters, groups spelt out, one a line (what is 0 is left out); a table of source lines."""
+    totals = {name: value for name, value in counters.items() if name != "lines"}
+    lines = [line for line in _flat("", totals) if line[1] not in ("0", "None")]
     shown = lines[:MAX_COUNTERS]
     if len(lines) > len(shown):
         shown.append(("...", f"{len(lines) - len(shown)} more in --json"))
-    return Facts(
-        title="counters", facts=tuple(Fact(name=f"  {name}", text=text) for name, text in shown)
-    )
+    facts = tuple(Fact(name=f"  {name}", text=text) for name, text in shown)
+    found: Document = (Facts(title="counters", facts=facts),)
+    return (*found, _line_table(counters["lines"])) if counters.get("lines") else found
+
+
+_LINE_COLUMNS = {
+    "global_load_requests": "loads",
+    "global_load_sectors": "sectors",
+    "global_store_requests": "stores",
+    "global_store_sectors": "sectors of stores",
+    "shared_load_instructions": "shared loads",
+    "shared_load_conflicts": "conflicts",
+    "shared_store_instructions": "shared stores",
+    "shared_store_conflicts": "conflicts of stores",
+    "fma": "fma",
+    "tensor_flop": "tensor flop",
+}
+
+
+def _line_table(lines: Mapping[str, Mapping[str, int]]) -> Table:
+    used = [name for name in _LINE_COLUMNS if any(one.get(name) for one in lines.values())]
+    rows = [
+        (line, *(f"{one[name]:,}" if one.get(name) else "" for name in used))
+        for line, one in lines.items()
+    ]
+    rows = [row for row in rows if any(row[1:])]
+    columns = ("line", *(_LINE_COLUMNS[name] for name in used))
+    shown = tuple(rows[:MAX_COUNTERS])
+    return Table(columns=columns, rows=shown, right=frozenset(columns[1:]))
 
 
 def _flat(prefix: str, data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
