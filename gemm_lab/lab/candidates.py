@@ -12,7 +12,7 @@ from gemm_lab.core.dtypes import Layout
 from gemm_lab.core.dtypes import dtype as dtype_named
 from gemm_lab.core.kernel import Config, KernelSpec, RenderedKernel
 from gemm_lab.core.measurement import MeasuredProblem
-from gemm_lab.core.problem import GemmProblem, Shape
+from gemm_lab.core.problem import GemmProblem, Shape, Strides
 from gemm_lab.errors import GemmLabError, RuleError, UsageError, VariantError
 from gemm_lab.lab.describe import measured_problem
 from gemm_lab.lab.keys import question_key
@@ -22,7 +22,7 @@ from gemm_lab.lab.trial import aligned_strides
 from gemm_lab.lab.workbench import choose_arch
 from gemm_lab.variants import Facts, Variant, config_of, make_spec, plan, render
 
-__all__ = ["Candidate", "Planner", "Recipe", "Target", "expand", "unique"]
+__all__ = ["Candidate", "Planner", "Recipe", "Target", "checked_spec", "expand", "unique"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,35 +161,44 @@ class Planner:
         )
 
     def _render(self, request: Request, problem: GemmProblem) -> RenderedKernel:
-        """As lab.trial.make_executor does, up to the compiler."""
-        variant = request.variant
-        lowest = variant.support(problem.dtype.name).arch
-        padded: frozenset[str] = frozenset()
-        while True:
-            strides = aligned_strides(problem, padded)
-            facts = Facts(
-                dtype=problem.dtype,
-                out=problem.out,
-                layout=problem.layout,
-                alignment=problem.alignment(strides, (0, 0, 0)),
-                arch=choose_arch(lowest, request.arch, self.target.arch),
-                epilogue=problem.epilogue,
-                bias=problem.bias,
-                specialize=problem.shape if request.specialize else None,
-            )
-            try:
-                spec = make_spec(variant, facts, request.config)
-                break
-            except RuleError as error:
-                if not error.alignment_of - padded:
-                    raise
-                padded |= error.alignment_of
+        spec, strides = checked_spec(request, problem, self.target.arch)
         shape = problem.shape
         if 0 not in (shape.m, shape.n, shape.batch):
-            plan(variant, spec, shape, strides, self.target.sm_count)
+            plan(request.variant, spec, shape, strides, self.target.sm_count)
         if spec not in self._rendered:
-            self._rendered[spec] = render(variant, spec)
+            self._rendered[spec] = render(request.variant, spec)
         return self._rendered[spec]
+
+
+def checked_spec(
+    request: Request, problem: GemmProblem, arch: str | None
+) -> tuple[KernelSpec, Strides]:
+    """What would be compiled for an architecture, and the strides: as lab.trial.make_executor.
+
+    Rows are padded where a rule asks for alignment. UsageError, RuleError or ResourceError say
+    what does not fit.
+    """
+    variant = request.variant
+    lowest = variant.support(problem.dtype.name).arch
+    padded: frozenset[str] = frozenset()
+    while True:
+        strides = aligned_strides(problem, padded)
+        facts = Facts(
+            dtype=problem.dtype,
+            out=problem.out,
+            layout=problem.layout,
+            alignment=problem.alignment(strides, (0, 0, 0)),
+            arch=choose_arch(lowest, request.arch, arch),
+            epilogue=problem.epilogue,
+            bias=problem.bias,
+            specialize=problem.shape if request.specialize else None,
+        )
+        try:
+            return make_spec(variant, facts, request.config), strides
+        except RuleError as error:
+            if not error.alignment_of - padded:
+                raise
+            padded |= error.alignment_of
 
 
 def unique(candidates: Iterable[Candidate]) -> list[Candidate]:

@@ -12,6 +12,12 @@ from typing import Any
 from gemm_lab.core.arch import arch_number
 from gemm_lab.core.dtypes import DTYPES, LAYOUTS
 from gemm_lab.core.kernel import SWIZZLES, TunableValue
+from gemm_lab.core.model_keys import (
+    MODEL_KEYS,
+    MODEL_OPERAND_KEYS,
+    MODEL_OPERANDS,
+    MODEL_WORDS,
+)
 from gemm_lab.core.params import DEFAULT_PARAMS, PARAMS
 from gemm_lab.errors import UsageError, VariantError
 from gemm_lab.variants.expressions import FUNCTIONS, Expression, ExpressionError
@@ -39,7 +45,7 @@ PROBLEM_NAMES = ("M", "N", "K", "batch", "SMS")
 
 _TOP = {
     "title", "idea", "after", "params", "dtype", "tunables", "derived", "rules", "launch",
-    "workspace", "tensor_maps",
+    "workspace", "tensor_maps", "model",
 }  # fmt: skip
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _TUNABLE_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
@@ -220,6 +226,7 @@ class _Reader:
             tensor_maps=maps,
             text=self.text,
             body=self.body,
+            model=self.model(data.get("model", {}), known),
         )
 
     def table_of(self, value: Any, key: str) -> dict[str, Any]:
@@ -394,6 +401,24 @@ class _Reader:
                 swizzle=self.expression(word, f"{key}.swizzle", known),
             )
         return found
+
+    def model(self, value: Any, known: set[str]) -> dict[str, Expression]:
+        found: dict[str, Expression] = {}
+        for name, raw in self.table(value, "model", set(MODEL_KEYS)).items():
+            key = f"model.{name}"
+            if name in MODEL_OPERANDS:
+                for inner, fact in self.table(raw, key, set(MODEL_OPERAND_KEYS)).items():
+                    found[f"{name}.{inner}"] = self.fact(fact, f"{key}.{inner}", known)
+            elif isinstance(raw, str) and raw in MODEL_WORDS.get(name, ()):
+                found[name] = self.expression(f"'{raw}'", key, known)
+            else:
+                found[name] = self.fact(raw, key, known)
+        return found
+
+    def fact(self, value: Any, key: str, known: set[str]) -> Expression:
+        if isinstance(value, bool):
+            value = str(value).lower()
+        return self.expression(value, key, known)
 
     def check_declared(
         self,

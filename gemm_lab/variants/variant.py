@@ -119,7 +119,11 @@ class TensorMapDecl:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Variant:
-    """A kernel idea: everything that its file says. Two readings of a file are two variants."""
+    """A kernel idea: everything that its file says. Two readings of a file are two variants.
+
+    `model` holds its [model] table by dotted key ("shared_a.vector_elements"); empty when the
+    file has none.
+    """
 
     name: str
     path: Path
@@ -135,6 +139,7 @@ class Variant:
     tensor_maps: Mapping[str, TensorMapDecl]
     text: str
     body: str
+    model: Mapping[str, Expression] = field(default_factory=dict)
 
     @property
     def entry(self) -> str:
