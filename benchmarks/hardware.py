@@ -54,6 +54,12 @@ METRICS = {
 }
 
 
+UNITS = {
+    "msecond": 1e6, "ms": 1e6, "usecond": 1e3, "us": 1e3, "second": 1e9, "s": 1e9,
+    "Gbyte": 1e9, "Mbyte": 1e6, "Kbyte": 1e3,
+}  # fmt: skip
+
+
 def problem_of(size: int) -> GemmProblem:
     """A square fp32 product."""
     fp32 = dtype("fp32")
@@ -168,8 +174,7 @@ def read_ncu(path: Path) -> dict[str, dict[str, float]]:
     for row in csv.DictReader(lines[start:]):
         metric = row["Metric Name"]
         if metric in names:
-            scale = {"msecond": 1e6, "ms": 1e6, "usecond": 1e3, "us": 1e3, "second": 1e9, "s": 1e9,
-                     "Gbyte": 1e9, "Mbyte": 1e6, "Kbyte": 1e3}.get(row["Metric Unit"], 1)  # fmt: skip
+            scale = UNITS.get(row["Metric Unit"], 1)
             value = float(row["Metric Value"].replace(",", "")) * scale
             found.setdefault(row["Kernel Name"].split("(")[0], {})[names[metric]] = value
     return found
