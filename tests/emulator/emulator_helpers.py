@@ -86,7 +86,8 @@ def run(
 
 def wrap(body: str, params: str, head: str = "") -> str:
     """A kernel `k` around a body."""
-    return f'{head}\nextern "C" __global__ void k({params}) {{\n{body}\n}}\n'
+    start = f"{head}\n" if head else ""
+    return f'{start}extern "C" __global__ void k({params}) {{\n{body}\n}}\n'
 
 
 def ptx_kernel(body: str, params: str = ".param .u64 out", registers: str = "") -> str:

@@ -72,9 +72,8 @@ CASES = {
         "if (t % 32 < 16) o[t] = __shfl_xor_sync(0xffff, t, 1); else o[t] = -1;",
         np.where(T % 32 < 16, T ^ 1, -1),
     ),
-    "ballot": ("o[t] = __ballot_sync(~0u, t % 3 == 0);", np.array([
-        sum((w * 32 + i) % 3 == 0 and 1 << i for i in range(32)) for w in T // 32]).astype(np.uint32).view(np.int32)
-        if False else np.array([sum(1 << i for i in range(32) if (w * 32 + i) % 3 == 0) for w in T // 32], dtype=np.uint32).view(np.int32)),
+    "ballot": ("o[t] = __ballot_sync(~0u, t % 3 == 0);", np.array(
+        [sum(1 << i for i in range(32) if (w * 32 + i) % 3 == 0) for w in T // 32], dtype=np.uint32).view(np.int32)),
     "any and all": ("o[t] = __any_sync(~0u, t == 40) * 2 + __all_sync(~0u, t < 40);", np.where(T < 32, 1, 2)),
     "match": ("o[t] = __popc(__match_any_sync(~0u, t % 5));", np.array([sum((T // 32 == t // 32) & (T % 5 == t % 5)) for t in T])),
     "reduce": ("o[t] = __reduce_add_sync(~0u, t);", np.where(T < 32, 496, 496 + 1024)),
@@ -135,21 +134,12 @@ def test_shared_static_and_dynamic():
 
 @pytest.mark.parametrize(("kind", "bits"), [("unsigned char", 8), ("short", 16), ("long long", 64), ("double", 64)])
 def test_shared_of_every_width(kind, bits):
-    body = f"__shared__ {kind} s[64]; s[t] = t * 3 + 1; __syncthreads(); o[t] = (int)s[(t + 5) % 64];"
+    body = f"""__shared__ {kind} s[64]; int i = threadIdx.x; s[i] = t * 3 + 1; __syncthreads();
+    o[t] = (int)s[(i + 5) % 64];"""
     o, report = out(body, grid=(3,), n=192, block=(64,), races="all")
     t = np.arange(192)
-    source = t // 64 * 64 + (t + 5) % 64
-    with np.errstate(over="ignore"):
-        want = (source % 64 + source // 64 * 64) * 3 + 1
-    # The value is that of the block's thread (t + 5) % 64.
-    block = t // 64
-    value = (block * 64 + ((t % 64) + 5 + block * 64 * 0) % 64)
-    want = value * 3 + 1
-    index = (t + 5) % 64
-    want = (block * 64 + index) * 3 + 1
-    if bits == 8:
-        want &= 255
-    np.testing.assert_array_equal(o, want)
+    want = (t // 64 * 64 + (t + 5) % 64) * 3 + 1
+    np.testing.assert_array_equal(o, want & 255 if bits == 8 else want)
     assert not report.races
 
 
@@ -206,9 +196,7 @@ def test_named_barriers_and_arrive():
       o[t] = total;
     }
     """
-    o, report = out(body, head=head, races="all", grid=(2,), n=128, block=(64,)) if False else out(
-        body, head=head, races="all"
-    )
+    o, report = out(body, head=head, races="all")
     np.testing.assert_array_equal(o[32:], 4 * 10 * (63 - T[32:]) + 6)
     assert not report.races
 

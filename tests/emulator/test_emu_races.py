@@ -86,7 +86,7 @@ def test_races_between_blocks():
     racy = wrap("o[threadIdx.x] = blockIdx.x;", "int *o")
     o = np.zeros(64, np.int32)
     (race,) = run(racy, o, grid=(2,), races="all").races
-    assert (race.other_block, race.block) == ((0, 0, 0), (1, 0, 0))
+    assert {race.other_block, race.block} == {(0, 0, 0), (1, 0, 0)}
     reads = wrap("o[threadIdx.x + 32 * blockIdx.x] = o[(threadIdx.x + 32) % 64];", "int *o")
     assert run(reads, o, grid=(2,), races="all").races
     fine = wrap("o[threadIdx.x + 32 * blockIdx.x] += 1;", "int *o")
@@ -141,7 +141,7 @@ def test_the_printed_defects_are_caught():
     with pytest.raises(MemoryFault, match="uninitialised"):
         run(guarded, 40, 40, 40, a, a, c, grid=(2, 2), block=(32, 32))
     run(guarded, 40, 40, 40, a, a, c, grid=(2, 2), block=(32, 32), uninitialised=False)
-    assert np.abs(c - a.astype(float) @ a).max() > 0.1
+    assert not np.allclose(c, a.astype(float) @ a, atol=0.1)
     b = np.random.default_rng(1).uniform(-1, 1, (41, 42)).astype(np.float32)
     c = np.zeros((40, 42), np.float32)
     a = np.random.default_rng(2).uniform(-1, 1, (40, 41)).astype(np.float32)

@@ -18,10 +18,12 @@ def both(target: Operand | None) -> tuple[Operand | None, Operand | None]:
 
 
 def need(e: BlockEmitter, members: str) -> None:
-    """In the version for some lanes: wait until all member lanes are here."""
+    """Wait until all member lanes are here; when all are, only the mask can be wrong."""
     if e.masked:
         e.line(f"z=X.need(m,{members},{e.site()})")
         e.line("if z is not None: return z")
+    else:
+        e.line(f"X.need_all({members},{e.site()})")
 
 
 def shfl(e: BlockEmitter, ins: Instr) -> None:

@@ -24,7 +24,7 @@ from gemm_lab.emulator.ptx.opset import is_branch_only
 
 __all__ = ["MAX_INSTRUCTIONS", "FlatEntry", "flatten"]
 
-MAX_INSTRUCTIONS = 400_000
+MAX_INSTRUCTIONS = 150_000
 BUILTINS = {"vprintf": "$vprintf", "__assertfail": "$assertfail", "malloc": "", "free": "$free"}
 
 

@@ -164,6 +164,8 @@ def _parse(text: str, scope: Scope, line: int) -> Operand | None:
             return register
         if first == "%":
             raise _bad(text, line)
+        if text == "WARP_SZ":
+            return Imm(32)
         return _symbol(text, scope, line)
     if first == "[":
         return _memory(text, scope, line)

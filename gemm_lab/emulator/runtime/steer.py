@@ -173,6 +173,12 @@ class SteerMixin:
         missing = active & ((want & there & ~have) != 0)
         return Stall(site) if missing.any() else None
 
+    def need_all(self: Context, members: Array, site: Site) -> None:
+        """A .sync operation of all lanes: each must be in its own member mask."""
+        if members.size == 1 and int(members.reshape(-1)[0]) == -1:
+            return
+        self.need(Mask(np.ones((1, 1, 1), dtype=bool), self.shape), members, site)
+
     def from_warps(self: Context, lanes: Array) -> Array:
         """[warps, 32, B] back to [Ty, Tx, B]."""
         return lanes.reshape(-1, self.B)[: self.threads].reshape(self.shape)
