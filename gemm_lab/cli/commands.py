@@ -28,6 +28,22 @@ COMMANDS: dict[str, CommandEntry] = {
             "run", "gemm_lab.cli.run", "run", "Run one kernel: verify it, time it beside cuBLAS."
         ),
         CommandEntry(
+            "sweep", "gemm_lab.cli.sweep", "sweep", "One kernel over values of its tunables."
+        ),
+        CommandEntry(
+            "bench",
+            "gemm_lab.cli.bench",
+            "bench",
+            "Kernels side by side, in the same rounds as cuBLAS.",
+        ),
+        CommandEntry(
+            "compare",
+            "gemm_lab.cli.compare",
+            "compare",
+            "Same, faster, slower or unclear: two kernels, or two recorded runs.",
+        ),
+        CommandEntry("results", "gemm_lab.cli.results", "results", "Show a file of measurements."),
+        CommandEntry(
             "list", "gemm_lab.cli.list", "list_variants", "The ladder: every kernel and its knobs."
         ),
         CommandEntry(

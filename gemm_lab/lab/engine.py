@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gemm_lab import jit
 from gemm_lab.core.measurement import Measurement
-from gemm_lab.errors import GemmLabError
+from gemm_lab.errors import GemmLabError, UsageError
 from gemm_lab.lab.candidates import Candidate, Target
 from gemm_lab.lab.describe import describe_command, measured_problem
 from gemm_lab.lab.journal import Journal
@@ -76,6 +76,10 @@ def station_plan(
     device: int | None,
 ) -> StationPlan:
     """A station on the backend that the user means; NoGpuError when there is no such GPU."""
+    if backend == "none":
+        raise UsageError(
+            "there is nothing to measure without a backend", hint="--backend auto, gpu or emulator"
+        )
     chosen = bench.choose_backend(backend, lowest_arch=lowest_arch, arch=arch, device=device)
     cache = bench.cache_directory
     folder = None if cache is None else os.fspath(cache)

@@ -11,8 +11,9 @@ from typing import Any
 from gemm_lab.core.kernel import format_value
 from gemm_lab.core.measurement import Measurement
 from gemm_lab.core.statistics import summarize
+from gemm_lab.report.markdown import markdown_table
 
-__all__ = ["markdown_table", "row", "shape_text", "to_csv", "to_markdown", "verdict_text"]
+__all__ = ["row", "shape_text", "to_csv", "to_markdown", "verdict_text"]
 
 
 def row(m: Measurement) -> dict[str, Any]:
@@ -103,16 +104,6 @@ def to_markdown(measurements: Sequence[Measurement]) -> str:
             )
         )
     return markdown_table(header, lines)
-
-
-def markdown_table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; bars inside cells are escaped."""
-
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(c.replace("|", r"\|").replace("\n", " ") for c in cells) + " |"
-
-    rule = "|" + "|".join("---" for _ in header) + "|"
-    return "\n".join([line(header), rule, *(line(cells) for cells in lines)]) + "\n"
 
 
 def shape_text(m: Measurement) -> str:

@@ -44,7 +44,10 @@ class JournalContent:
 
 
 def read_journal(path: Path) -> JournalContent:
-    """Read a file without touching it; UsageError when it is missing or holds something else."""
+    """Read a file without touching it; UsageError when it is missing or holds something else.
+
+    What `run --json` and `bench --json` print can be read too.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -52,6 +55,9 @@ def read_journal(path: Path) -> JournalContent:
             f"{path} cannot be read: {error.strerror}",
             hint="give the file that `gemm-lab bench -o FILE` wrote",
         ) from None
+    printed = _printed(data)
+    if printed is not None:
+        return JournalContent(measurements=printed, damaged=())
     return _parse(path, data)
 
 
@@ -180,6 +186,18 @@ def _parse(path: Path, data: bytes) -> JournalContent:
             hint="give a new file, or one that `gemm-lab bench -o FILE` wrote",
         )
     return JournalContent(measurements=tuple(found), damaged=tuple(damaged))
+
+
+def _printed(data: bytes) -> tuple[Measurement, ...] | None:
+    """The measurements of one JSON document over several lines; None when it is no such thing."""
+    if not data.startswith(b"{\n"):
+        return None
+    try:
+        document: Any = json.loads(data)
+        several = document.get("measurements")
+        return tuple(map(Measurement.from_dict, [document] if several is None else several))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
 
 
 def _measurement(line: bytes) -> Measurement | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from gemm_lab.lab.api import EMULATED_SIZE, GPU_SIZE, as_shape
 from gemm_lab.lab.candidates import Candidate, Planner, expand, unique
 from gemm_lab.lab.engine import Keeping, execute, open_runner, station_plan
 from gemm_lab.lab.measure import RunSettings
-from gemm_lab.lab.prepare import Request
+from gemm_lab.lab.prepare import Request, merge_tunables
 from gemm_lab.lab.progress import Progress, progress_for
 from gemm_lab.lab.results import Pruned, Results
 from gemm_lab.lab.station import StationPlan
@@ -49,13 +49,14 @@ def sweep(
     progress: bool | Progress | None = None,
     workbench: Workbench | None = None,
     station: StationPlan | None = None,
+    config: Mapping[str, Any] | None = None,
     **tunables: Any,
 ) -> Results:
     """Measure the product of tunables and shapes, each candidate verified on a C of its own.
 
     Args:
         shape: one (see api.as_shape) or a list of them; api.run's default when None.
-        tunables: a value, a list of values, or None for what the variant's file lists to search.
+        config, tunables: a value, a list of values, or None for what the file lists to search.
         output: a journal (JSON Lines): every measurement is on disk before it counts as done.
         resume: pass over what the journal has; with `retry_failed` not over failures.
         isolate: run candidates in a process that may die; None does so on a GPU.
@@ -70,7 +71,7 @@ def sweep(
     chosen = bench.variant(variant)
     support = chosen.support(dtype)
     arithmetic = dtype_named(dtype)
-    configs = expand(chosen, dtype, tunables)
+    configs = expand(chosen, dtype, merge_tunables(config, tunables))
     settings = settings or RunSettings()
     station = station or station_plan(
         bench, backend, lowest_arch=support.arch, arch=arch, device=device

@@ -276,3 +276,14 @@ def test_save_and_load(tmp_path: Path) -> None:
     back = Results.load(tmp_path / "m.jsonl")
     assert list(back) == list(results)
     assert [m.verified for m in back.latest()] == [False, True]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_the_commands_print_can_be_read(tmp_path: Path, whole: bool) -> None:
+    data = measurement(1).to_dict()
+    path = tmp_path / "run.json"
+    printed = {"schema": SCHEMA, "measurements": [data], "pruned": []} if whole else data
+    path.write_text(to_json(printed, indent=2) + "\n")
+    assert seeds(path) == [1]
+    with pytest.raises(UsageError, match="is no journal"):
+        Journal(path)

@@ -1,0 +1,42 @@
+"""gemm-lab results"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gemm_lab.cli import measuring_options as mo
+from gemm_lab.cli import options as o
+
+__all__ = ["results"]
+
+
+def results(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `bench -o FILE` wrote.")],
+    ladder: Annotated[
+        bool, typer.Option("--ladder", help="The steps from rung to rung, a table a problem.")
+    ] = False,
+    square: o.Squares = None,
+    as_json: o.Json = False,
+    as_csv: mo.Csv = False,
+    as_md: mo.Markdown = False,
+) -> None:
+    """Show a file of measurements; nothing is run.
+
+    The table in the README: gemm-lab results benchmarks/results/ladder_h200.jsonl --ladder --md
+    """
+    from gemm_lab.lab.results import Results
+    from gemm_lab.report.ladder import ladder_document, ladders
+    from gemm_lab.report.survey import survey_document
+
+    form = mo.output_format(as_json=as_json, as_csv=as_csv, as_md=as_md)
+    loaded = Results.load(file)
+    for bad in loaded.damaged:
+        typer.echo(f"{file}:{bad.line} {bad.reason} and is passed over", err=True)
+    found = loaded.latest()
+    if square:
+        found = found.filter(lambda x: x.problem.m == x.problem.n == x.problem.k in square)
+    document = ladder_document(ladders(found)) if ladder else survey_document(list(found))
+    mo.print_results(found, form, document)
