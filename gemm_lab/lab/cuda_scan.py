@@ -32,6 +32,7 @@ class Chunk:
     kernel: str | None = None
     scope: str = ""
     template: bool = False
+    launches: bool = False
     usable: bool = True  # on the device at all
     always: bool = False
     kept: bool = False
@@ -190,6 +191,7 @@ def _one(scope: str, code: str, start: int, stop: int, body: int | None) -> Chun
     before, paren, _ = plain.partition("(")
     device = bool(head_words & _QUALIFIERS)
     chunk = Chunk(start=start, stop=stop, words=words, scope=scope)
+    chunk.launches = "<<<" in text
     chunk.always = bool(_ALWAYS_KEPT.match(text))
     if _TYPES.search(before) and "=" not in before and not paren:
         named = re.search(r"\b(?:struct|class|union|enum(?:\s+class)?)\b[^{;:]*", plain)

@@ -108,7 +108,9 @@ def _blank(source: list[str], start: int, stop: int, but: frozenset[int] = froze
 def _keep(chunks: list[Chunk], macros: dict[str, set[str]], entry: str | None) -> None:
     roots = [c for c in chunks if c.kernel is not None and c.kernel == entry]
     if not roots:
-        roots = [c for c in chunks if c.usable and (c.kernel or entry is None or entry in c.words)]
+        # A macro may spell the kernel out; a function that launches it is none.
+        spelt = [c for c in chunks if entry in c.words and not c.launches]
+        roots = spelt or [c for c in chunks if c.usable and (c.kernel or entry is None)]
     roots += [c for c in chunks if c.always]
     by_name: dict[str, list[Chunk]] = {}
     for chunk in chunks:

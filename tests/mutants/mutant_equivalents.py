@@ -1,0 +1,44 @@
+"""Mutants that are the same kernel, each with the reason.
+
+By variant, then by the line's code before and after. A mutant that survives and is not here fails
+the test: add a problem that catches it, or a line here that proves it equivalent.
+"""
+
+from __future__ import annotations
+
+Edit = tuple[str, str]
+
+_BETA = (
+    "store_c_vec hands epilogue a register copy of C, which is 0 when beta is 0: the guard only "
+    "saves a multiplication (it matters where store_c passes C itself)"
+)
+_BEHIND_K = (
+    "tiles behind K are read as zeros by TileShare's own guards, into the stage that was read one "
+    "turn ago, and never multiplied: the guard saves work alone"
+)
+
+EQUIVALENT: dict[str, dict[Edit, str]] = {
+    "naive": {},
+    "y_first": {},
+    "shared": {},
+    "tiled": {},
+    "vectorized": {
+        (
+            "if (beta != compute_t(0)) x += beta * compute_t(*c_ptr);",
+            "if (true) x += beta * compute_t(*c_ptr);",
+        ): _BETA,
+    },
+    "warp_tiled": {
+        (
+            "if (beta != compute_t(0)) x += beta * compute_t(*c_ptr);",
+            "if (true) x += beta * compute_t(*c_ptr);",
+        ): _BETA,
+        ("if (k_next < K) {", "if (k_next <= K) {"): _BEHIND_K,
+        ("if (k_next < K) {", "if (true) {"): _BEHIND_K,
+        (
+            "if (STAGES > 1 && k_next < K) {",
+            "if (STAGES > 1 && k_next <= K) {",
+        ): _BEHIND_K,
+        ("if (STAGES > 1 && k_next < K) {", "if (STAGES > 1 && true) {"): _BEHIND_K,
+    },
+}
