@@ -22,8 +22,8 @@ from gemm_lab.emulator.runtime.memory import Buffer, Memory
 
 __all__ = [
     "BarrierFault",
-    "Buffer",
     "BudgetFault",
+    "Buffer",
     "EmulatorFault",
     "EntryInfo",
     "KernelAssertFault",

@@ -54,7 +54,7 @@ class PreparedLaunch:
         args: list[Any] = []
         for argument in self.arguments:
             if isinstance(argument, Scalar):
-                args.append(SCALARS[argument.c_type](argument.value))
+                args.append(np.array(argument.value).astype(SCALARS[argument.c_type])[()])
             elif isinstance(argument, Pointer):
                 args.append(int(next(rest)))
             else:

@@ -138,9 +138,7 @@ class Counter:
         if group.kind != "ld" or group.unit != 4 or group.align != 4 or len(accesses) < 2:
             return [(access, access.size_bytes) for access in accesses]
         residue = int(lanes[active][0]) if active.any() else 0
-        aligned = {
-            size: bool(((lanes[active] - residue) % size == 0).all()) for size in (8, 16)
-        }
+        aligned = {size: bool(((lanes[active] - residue) % size == 0).all()) for size in (8, 16)}
         by_offset = {access.offset: access for access in reversed(accesses)}
         offsets = sorted(by_offset)
         out: list[tuple[Access, int]] = []

@@ -53,7 +53,7 @@ class Where:
         return f"{place}: {code}" if code else place
 
 
-class EmulatorFault(LaunchError):
+class EmulatorFault(LaunchError):  # noqa: N818 - a fault of the kernel, not of the lab
     """A kernel that broke a rule of the machine.
 
     Attributes:

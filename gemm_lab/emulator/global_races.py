@@ -76,9 +76,7 @@ class GlobalRaces:
             for step in range(max(1, access.size_bytes // self.granule)):
                 self._one(x, start + step, who, access.site.number, group.kind, log)
 
-    def _one(
-        self, x: Context, word: Array, who: Array, pc: int, kind: str, log: RaceLog
-    ) -> None:
+    def _one(self, x: Context, word: Array, who: Array, pc: int, kind: str, log: RaceLog) -> None:
         writer = self.writer[word]
         block = who // STRIDE
         other = (writer != NONE) & (writer != who)
@@ -145,7 +143,9 @@ class GlobalRaces:
     ) -> None:
         rows = np.flatnonzero(bad)
         places, index, counts = np.unique(first[rows], return_index=True, return_counts=True)
-        for one, at, count in zip(places.tolist(), rows[index].tolist(), counts.tolist(), strict=True):
+        for one, at, count in zip(
+            places.tolist(), rows[index].tolist(), counts.tolist(), strict=True
+        ):
 
             def make(one: int = one, at: int = at, count: int = count) -> Race:
                 mine, theirs = int(who[at]), int(other[at])

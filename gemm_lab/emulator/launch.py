@@ -12,7 +12,7 @@ import numpy as np
 from gemm_lab.core.arch import ArchLimits
 from gemm_lab.emulator.arguments import pack_arguments
 from gemm_lab.emulator.counters import Counter
-from gemm_lab.emulator.faults import LaunchFault
+from gemm_lab.emulator.faults import EmulatorFault, LaunchFault
 from gemm_lab.emulator.findings import Counters, Race
 from gemm_lab.emulator.global_races import GlobalRaces
 from gemm_lab.emulator.limits import check_limits, find_limits
@@ -21,7 +21,7 @@ from gemm_lab.emulator.options import Options
 from gemm_lab.emulator.races import RaceDetector, RaceLog, granule_of
 from gemm_lab.emulator.runtime.arrays import Array
 from gemm_lab.emulator.runtime.context import Context
-from gemm_lab.emulator.runtime.memory import HEAP_BASE, Buffer, Memory
+from gemm_lab.emulator.runtime.memory import Memory
 from gemm_lab.emulator.runtime.scheduler import Scheduler
 from gemm_lab.emulator.runtime.setup import Setup
 
@@ -240,7 +240,7 @@ def _run(module: LoadedModule, entry: str, setup: Setup) -> LaunchReport:
                 if int(batch[0]) in counted:
                     context.counters = counter
                     counter.blocks += len(batch)
-            Scheduler(context, code).run()
+            _run_batch(Scheduler(context, code))
             if world is not None:
                 world.step()
             issued = context.steps
@@ -256,6 +256,18 @@ def _run(module: LoadedModule, entry: str, setup: Setup) -> LaunchReport:
     )
 
 
-def heap_address(buffer: Buffer) -> int:
-    """Byte offset of a buffer in the heap."""
-    return buffer.address - HEAP_BASE
+def _run_batch(scheduler: Scheduler) -> None:
+    """Run; what Python itself refuses (types that don't fit, no memory) becomes a fault."""
+    try:
+        scheduler.run()
+    except (TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
+        raise EmulatorFault(
+            "cannot be executed",
+            f"the emulator failed in a basic block: {error}",
+            where=scheduler.code.where_of(max(scheduler.current, 0), scheduler.x),
+            hint="malformed PTX, or a gap of the emulator",
+        ) from error
+    except MemoryError as error:
+        raise EmulatorFault(
+            "out of memory", "a batch of blocks does not fit", hint="set Options.batch_lanes lower"
+        ) from error

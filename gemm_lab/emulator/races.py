@@ -15,7 +15,7 @@ from gemm_lab.emulator.findings import Race, RaceKind
 from gemm_lab.emulator.global_races import GlobalRaces
 from gemm_lab.emulator.ptx.ir import Instr
 from gemm_lab.emulator.runtime.access import Base
-from gemm_lab.emulator.runtime.arrays import Array
+from gemm_lab.emulator.runtime.arrays import Array, any_of
 from gemm_lab.emulator.runtime.context import Context
 from gemm_lab.emulator.runtime.setup import Setup
 
@@ -96,7 +96,7 @@ class RaceDetector:
         warps = (
             np.ones((self.warps, self.blocks), bool)
             if lanes is None
-            else x.by_warp(lanes).any(axis=1)
+            else any_of(x.by_warp(lanes), 1)
         )
         joined = self._joined(warps)
         arrived = self.pending.get(number)
@@ -119,7 +119,7 @@ class RaceDetector:
 
     def arrive(self, x: Context, lanes: Array, number: int) -> None:
         """bar.arrive gives what its warps know to those who will leave the barrier."""
-        warps = x.by_warp(lanes).any(axis=1)
+        warps = any_of(x.by_warp(lanes), 1)
         self.publish(self.pending, number, warps)
 
     def publish(self, store: dict[Any, Array], key: Any, warps: Array) -> None:
@@ -230,7 +230,7 @@ class RaceDetector:
             readers = self.read_thread[p.flat]
             own = (readers == p.thread[:, None]) & (p.warp[:, None] == np.arange(self.warps))
             late &= ~own
-            bad = late.any(axis=1)
+            bad = any_of(late, 1)
             if bad.any():
                 who = late.argmax(axis=1)
                 rows = np.arange(len(who))
@@ -263,7 +263,9 @@ class RaceDetector:
         rows = np.flatnonzero(bad)
         pairs = np.stack([first[rows], p.pc[rows]], axis=1)
         unique, index, counts = np.unique(pairs, axis=0, return_index=True, return_counts=True)
-        for (one, two), at, count in zip(unique.tolist(), rows[index], counts.tolist(), strict=True):
+        for (one, two), at, count in zip(
+            unique.tolist(), rows[index], counts.tolist(), strict=True
+        ):
 
             def make(one: int = one, two: int = two, at: int = int(at), count: int = count) -> Race:
                 block = x.block_of(int(p.block[at]))

@@ -1,5 +1,7 @@
 """Each family of instructions against NumPy, through CUDA or through PTX by hand."""
 
+# ruff: noqa: E501 - CUDA and PTX one-liners read better whole
+
 from __future__ import annotations
 
 import math
@@ -98,7 +100,9 @@ def test_division_truncates(c_type):
     values = I32[I32 != 0].astype(np.int64).astype(kind)
     a, b, quotient = binary(c_type, "x / y", values)
     _, _, remainder = binary(c_type, "x % y", values)
-    for x, y, q, r in zip(a.tolist(), b.tolist(), quotient.tolist(), remainder.tolist(), strict=True):
+    for x, y, q, r in zip(
+        a.tolist(), b.tolist(), quotient.tolist(), remainder.tolist(), strict=True
+    ):
         want = abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
         if kind == np.int32 and (x, y) == (-(2**31), -1):
             continue
@@ -161,7 +165,12 @@ def test_float64(expression):
 def test_functions(expression, function, tolerance):
     x = np.linspace(-4, 4, 64).astype(np.float32)
     o = np.zeros_like(x)
-    run(wrap(f"int i = threadIdx.x; float x = a[i]; o[i] = {expression};", "float *a, float *o"), x, o, block=(64,))
+    run(
+        wrap(f"int i = threadIdx.x; float x = a[i]; o[i] = {expression};", "float *a, float *o"),
+        x,
+        o,
+        block=(64,),
+    )
     want = function(x.astype(np.float64))
     np.testing.assert_allclose(o, want, rtol=tolerance, atol=tolerance * 0.3)
 
@@ -175,7 +184,10 @@ def exact(a, b, c, kind):
         total = Fraction(x) * Fraction(y) + Fraction(z)
         near = kind(float(total))
         candidates = [near, np.nextafter(near, kind(np.inf)), np.nextafter(near, kind(-np.inf))]
-        best = min(candidates, key=lambda v: (abs(Fraction(float(v)) - total), int(v.view(f"i{v.nbytes}")) & 1))
+        best = min(
+            candidates,
+            key=lambda v: (abs(Fraction(float(v)) - total), int(v.view(f"i{v.nbytes}")) & 1),
+        )
         out.append(best)
     return np.array(out, dtype=kind)
 
@@ -226,7 +238,9 @@ def test_conversions(to, expression, values, kind, want):
     if want is None:
         info = np.iinfo(kind)
         rounding = np.rint if "rn" in expression else np.trunc
-        clipped = np.nan_to_num(rounding(values.astype(np.float64)), nan=0.0, posinf=1e300, neginf=-1e300)
+        clipped = np.nan_to_num(
+            rounding(values.astype(np.float64)), nan=0.0, posinf=1e300, neginf=-1e300
+        )
         expected = np.array([int(min(max(v, info.min), info.max)) for v in clipped], dtype=kind)
     else:
         expected = want(values)
@@ -253,7 +267,9 @@ def test_half_arithmetic_rounds_to_the_type(kind):
     bits_a, bits_b, bits_o = a.view(np.int16), b.view(np.int16), o.view(np.int16)
     run(source, bits_a, bits_b, bits_o, block=(128,))
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
-    for row, want in enumerate([wide_a + wide_b, wide_a * wide_b, wide_a * wide_b + wide_a, wide_a * wide_b + wide_b]):
+    for row, want in enumerate(
+        [wide_a + wide_b, wide_a * wide_b, wide_a * wide_b + wide_a, wide_a * wide_b + wide_b]
+    ):
         got = bits_o[row].view(dtype).astype(np.float64)
         step = np.abs(want) * (2.0**-11 if kind == "__half" else 2.0**-8)
         assert (np.abs(got - want) <= step * 1.0001).all(), row

@@ -1,5 +1,7 @@
 """Divergence, loops, calls, local arrays, atomics, warps, barriers, printf, special registers."""
 
+# ruff: noqa: E501 - CUDA and PTX one-liners read better whole
+
 from __future__ import annotations
 
 import numpy as np
@@ -14,7 +16,9 @@ T = np.arange(64)
 def out(body: str, n: int = 64, head: str = "", grid=(1,), block=None, dtype=np.int32, **options):
     o = np.zeros(n, dtype=dtype)
     kind = {"int32": "int", "float32": "float", "float64": "double", "int64": "long long"}
-    source = wrap("int t = threadIdx.x + blockIdx.x * blockDim.x;\n" + body, f"{kind[o.dtype.name]} *o", head)
+    source = wrap(
+        "int t = threadIdx.x + blockIdx.x * blockDim.x;\n" + body, f"{kind[o.dtype.name]} *o", head
+    )
     report = run(source, o, grid=grid, block=block or (n // grid[0],), **options)
     return o, report
 
@@ -43,7 +47,7 @@ CASES = {
     "switch": (
         "int r; switch (t % 7) { case 0: r = 5; break; case 1: r = t * 3; break; case 2: r = t ^ 9; break;"
         " case 3: r = -t; break; case 4: r = 8; break; case 5: r = t + 1; break; default: r = 0; } o[t] = r;",
-        np.select([T % 7 == n for n in range(6)], [5, T * 3, T ^ 9, -T, 8, T + 1], 0),
+        np.select([n == T % 7 for n in range(6)], [5, T * 3, T ^ 9, -T, 8, T + 1], 0),
     ),
     "local array": (
         "int a[16]; for (int i = 0; i < 16; i++) a[i] = i * t; o[t] = a[(t * 5) & 15] + a[t & 3];",
@@ -75,7 +79,7 @@ CASES = {
     "ballot": ("o[t] = __ballot_sync(~0u, t % 3 == 0);", np.array(
         [sum(1 << i for i in range(32) if (w * 32 + i) % 3 == 0) for w in T // 32], dtype=np.uint32).view(np.int32)),
     "any and all": ("o[t] = __any_sync(~0u, t == 40) * 2 + __all_sync(~0u, t < 40);", np.where(T < 32, 1, 2)),
-    "match": ("o[t] = __popc(__match_any_sync(~0u, t % 5));", np.array([sum((T // 32 == t // 32) & (T % 5 == t % 5)) for t in T])),
+    "match": ("o[t] = __popc(__match_any_sync(~0u, t % 5));", np.array([sum((t // 32 == T // 32) & (t % 5 == T % 5)) for t in T])),
     "reduce": ("o[t] = __reduce_add_sync(~0u, t);", np.where(T < 32, 496, 496 + 1024)),
     "reduce max": ("o[t] = __reduce_max_sync(~0u, t);", np.where(T < 32, 31, 63)),
     "barrier count": ("o[t] = __syncthreads_count(t % 3 == 0);", 0 * T + 22),
@@ -132,7 +136,9 @@ def test_shared_static_and_dynamic():
     assert not report.races
 
 
-@pytest.mark.parametrize(("kind", "bits"), [("unsigned char", 8), ("short", 16), ("long long", 64), ("double", 64)])
+@pytest.mark.parametrize(
+    ("kind", "bits"), [("unsigned char", 8), ("short", 16), ("long long", 64), ("double", 64)]
+)
 def test_shared_of_every_width(kind, bits):
     body = f"""__shared__ {kind} s[64]; int i = threadIdx.x; s[i] = t * 3 + 1; __syncthreads();
     o[t] = (int)s[(i + 5) % 64];"""
@@ -148,11 +154,14 @@ def test_atomics(space):
     setup = "__shared__ int s[8]; if (t < 8) s[t] = t == 3; __syncthreads(); int *p = s;"
     if space == "global":
         setup = "int *p = o;"
-    body = setup + """
+    body = (
+        setup
+        + """
     atomicAdd(p, t); atomicMax(p + 1, t); atomicMin(p + 2, -t); int old = atomicCAS(p + 3, 1, 2);
     atomicOr(p + 4, 1 << (t & 31)); atomicInc((unsigned *)p + 5, 9); atomicExch(p + 6, 42);
     int turn = atomicAdd(p + 7, 1); __syncthreads();
     """
+    )
     if space == "shared":
         body += "if (t < 8) o[t] = p[t]; o[64 + turn] = 1; if (old == 1) o[128] = t + 1;"
     else:
@@ -202,7 +211,9 @@ def test_named_barriers_and_arrive():
 
 
 def test_printf():
-    body = 'if (t == 3) printf("%d %5.2f|%s|%c %x %lld %%\\n", t, 1.5f, "text", 65, 255, 1ll << 40);'
+    body = (
+        'if (t == 3) printf("%d %5.2f|%s|%c %x %lld %%\\n", t, 1.5f, "text", 65, 255, 1ll << 40);'
+    )
     _, report = out(body)
     assert report.printf_output == ("3  1.50|text|A ff 1099511627776 %\n",)
 
@@ -230,7 +241,9 @@ def test_three_dimensional_blocks():
     )
     run(source, o, grid=(2, 3), block=(4, 3, 2))
     b, z, y, x = np.indices((6, 2, 3, 4))
-    np.testing.assert_array_equal(o, (x + 10 * y + 100 * z + 1000 * (b % 2) + 10000 * (b // 2)).ravel())
+    np.testing.assert_array_equal(
+        o, (x + 10 * y + 100 * z + 1000 * (b % 2) + 10000 * (b // 2)).ravel()
+    )
 
 
 def test_blocks_may_wait_for_each_other():

@@ -1,5 +1,7 @@
 """Each fault, told with its place, and the nearest kernel that is right."""
 
+# ruff: noqa: E501 - CUDA and PTX one-liners read better whole
+
 from __future__ import annotations
 
 import numpy as np
@@ -19,7 +21,9 @@ from gemm_lab.emulator import (
 )
 
 
-def fails(body: str, kind: type[EmulatorFault] = MemoryFault, block=(64,), head="", grid=(2,), **options):
+def fails(
+    body: str, kind: type[EmulatorFault] = MemoryFault, block=(64,), head="", grid=(2,), **options
+):
     source = wrap(body, "int *o, int n", head)
     o = np.zeros(256, np.int32)
     with pytest.raises(kind) as caught:
@@ -92,7 +96,9 @@ def test_freed_memory_and_gaps_between_buffers():
 
 
 def test_several_buffers_in_one_instruction_are_legal():
-    source = wrap("int *p = threadIdx.x & 1 ? a : b; p[threadIdx.x] = threadIdx.x;", "int *a, int *b")
+    source = wrap(
+        "int *p = threadIdx.x & 1 ? a : b; p[threadIdx.x] = threadIdx.x;", "int *a, int *b"
+    )
     a, b = np.zeros(32, np.int32), np.zeros(32, np.int32)
     run(source, a, b)
     assert a[1::2].tolist() == list(range(1, 32, 2))
@@ -124,12 +130,19 @@ def test_deadlock_says_who_waits_where():
 
 def test_barrier_in_a_divergent_warp():
     works("if (threadIdx.x < 32) __syncthreads(); else __syncthreads();")
-    fault = fails("if (threadIdx.x & 1) { o[0] = 1; __syncthreads(); o[1] = 1; } else { o[2] = 1; __syncthreads(); o[3] = 3; }", BarrierFault)
+    fault = fails(
+        "if (threadIdx.x & 1) { o[0] = 1; __syncthreads(); o[1] = 1; } else { o[2] = 1; __syncthreads(); o[3] = 3; }",
+        BarrierFault,
+    )
     assert fault.kind == "divergent barrier"
 
 
 def test_barrier_not_reached_by_all():
-    fault = fails("if (threadIdx.x < 40) __syncthreads(); while (threadIdx.x >= 40 && o[200] == 0) ;", EmulatorFault, max_instructions=20000)
+    fault = fails(
+        "if (threadIdx.x < 40) __syncthreads(); while (threadIdx.x >= 40 && o[200] == 0) ;",
+        EmulatorFault,
+        max_instructions=20000,
+    )
     assert isinstance(fault, BarrierFault | BudgetFault)
     works("if (threadIdx.x >= 40) return; __syncthreads();")  # exited threads are not waited for
 
@@ -143,7 +156,9 @@ def test_barrier_numbers_and_counts():
 
 def test_warp_operation_without_all_its_lanes():
     works("if (threadIdx.x % 32 < 16) o[threadIdx.x] = __shfl_xor_sync(0xffff, 1, 1);")
-    fault = fails("if (threadIdx.x % 32 < 16) o[threadIdx.x] = __shfl_xor_sync(~0u, 1, 1);", BarrierFault)
+    fault = fails(
+        "if (threadIdx.x % 32 < 16) o[threadIdx.x] = __shfl_xor_sync(~0u, 1, 1);", BarrierFault
+    )
     assert fault.kind == "incomplete warp"
     fault = fails("o[threadIdx.x] = __shfl_xor_sync(0xffff, 1, 1);", BarrierFault)
     assert fault.kind == ".sync mask"
@@ -158,9 +173,13 @@ def test_assert_and_trap():
 
 
 def test_budget_ends_endless_loops():
-    fault = fails("while (n == 5) { if (o[threadIdx.x] == 1) break; }", BudgetFault, max_instructions=10000)
+    fault = fails(
+        "while (n == 5) { if (o[threadIdx.x] == 1) break; }", BudgetFault, max_instructions=10000
+    )
     assert fault.where.line == 2
-    fault = fails("volatile int *p = o; while (p[threadIdx.x] == 0) ;", BudgetFault, max_instructions=10000)
+    fault = fails(
+        "volatile int *p = o; while (p[threadIdx.x] == 0) ;", BudgetFault, max_instructions=10000
+    )
 
 
 LIMITS = {
@@ -185,7 +204,9 @@ def test_limits(name):
 
 
 def test_launch_bounds_and_arguments():
-    source = 'extern "C" __global__ void __launch_bounds__(64) k(int *o, double x) { o[0] = (int)x; }'
+    source = (
+        'extern "C" __global__ void __launch_bounds__(64) k(int *o, double x) { o[0] = (int)x; }'
+    )
     o = np.zeros(4, np.int32)
     run(source, o, 2.5, block=(64,))
     assert o[0] == 2
@@ -200,7 +221,10 @@ def test_launch_bounds_and_arguments():
 
 
 def test_static_shared_memory_of_other_architectures():
-    big = wrap("extern __shared__ float d[]; d[threadIdx.x] = 1; o[threadIdx.x] = (int)d[threadIdx.x];", "int *o")
+    big = wrap(
+        "extern __shared__ float d[]; d[threadIdx.x] = 1; o[threadIdx.x] = (int)d[threadIdx.x];",
+        "int *o",
+    )
     o = np.zeros(32, np.int32)
     run(big, o, smem_bytes=100 * 1024, arch="sm_90")
     with pytest.raises(LaunchFault, match="102400 bytes of shared memory"):
@@ -208,13 +232,22 @@ def test_static_shared_memory_of_other_architectures():
 
 
 def test_unknown_instructions_are_told_before_anything_runs():
-    text = ptx_kernel("ld.param.u64 %rd1, [out];\n.loc 1 7 0\ntex.2d.v4.f32.f32 {%f1,%f2,%f3,%f4}, [%rd1, {%f5,%f6}];")
+    text = ptx_kernel(
+        "ld.param.u64 %rd1, [out];\n.loc 1 7 0\ntex.2d.v4.f32.f32 {%f1,%f2,%f3,%f4}, [%rd1, {%f5,%f6}];"
+    )
     text += '\n.file 1 "/gemm_lab/x.cu"\n'
     with pytest.raises(EmulatorFault, match=r"tex.2d.v4.f32.f32") as caught:
         load_ptx(text)
     assert caught.value.where.line == 7
     assert caught.value.where.ptx_line
-    for body in ("add.rn.f33 %f1, %f1, %f1;", "addx.s32 %r1, %r1, %r1;", "add.s32.foo %r1, %r1, %r1;", "mov.u32 %r1, %nosuch;", "bra NOWHERE;", "mov.u32 %r99, 1;"):
+    for body in (
+        "add.rn.f33 %f1, %f1, %f1;",
+        "addx.s32 %r1, %r1, %r1;",
+        "add.s32.foo %r1, %r1, %r1;",
+        "mov.u32 %r1, %nosuch;",
+        "bra NOWHERE;",
+        "mov.u32 %r99, 1;",
+    ):
         with pytest.raises(EmulatorFault):
             load_ptx(ptx_kernel(body))
 

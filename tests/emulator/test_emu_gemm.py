@@ -51,7 +51,6 @@ def test_sectors_equal_hardware(name, loads, stores):
 
 
 def test_float4_loads_take_sixteen_sectors():
-    source, block, _, _ = KERNELS["warp_tiled"]
     report, _ = product("warp_tiled", 128, 128, 128, counters="all")
     t = report.counters.total
     # 256 threads load one float4 of A (rows of 8 floats) and one of B a k-tile.

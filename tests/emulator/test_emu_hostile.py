@@ -1,5 +1,7 @@
 """Broken and malicious PTX: an EmulatorFault each, never a traceback, never a hang."""
 
+# ruff: noqa: E501 - CUDA and PTX one-liners read better whole
+
 from __future__ import annotations
 
 import random
@@ -31,8 +33,7 @@ def try_ptx(text: str, arrays: list[np.ndarray]) -> str:
             options=Options(max_instructions=3000),
         )
     except EmulatorFault as fault:
-        assert str(fault)
-        return fault.kind
+        return fault.kind if str(fault) else "silent"
     return "ran"
 
 
@@ -65,17 +66,43 @@ def mutate(text: str, rng: random.Random) -> str:
             lines[one], lines[other] = lines[other], lines[one]
             text = "\n".join(lines)
         elif choice == 4:
-            words = ["%r1", "%rd3", "%f9", "%p1", "-1", "4294967296", "0f7FC00000", "$L__BB0_3", "_", "{", "]", "99999999999"]
+            words = [
+                "%r1",
+                "%rd3",
+                "%f9",
+                "%p1",
+                "-1",
+                "4294967296",
+                "0f7FC00000",
+                "$L__BB0_3",
+                "_",
+                "{",
+                "]",
+                "99999999999",
+            ]
             text = text[:at] + rng.choice(words) + text[at:]
         elif choice == 5:
-            swaps = [("s32", "f64"), ("add", "sub"), ("f32", "u8"), ("shared", "global"), ("lt", "ge"), (".u64", ".u32"), ("ld", "st"), ("bar.sync", "bar.arrive"), ("%r", "%rd"), ("4", "3")]
+            swaps = [
+                ("s32", "f64"),
+                ("add", "sub"),
+                ("f32", "u8"),
+                ("shared", "global"),
+                ("lt", "ge"),
+                (".u64", ".u32"),
+                ("ld", "st"),
+                ("bar.sync", "bar.arrive"),
+                ("%r", "%rd"),
+                ("4", "3"),
+            ]
             old, new = rng.choice(swaps)
             spots = [i for i in range(len(text)) if text.startswith(old, i)]
             if spots:
                 spot = rng.choice(spots)
                 text = text[:spot] + new + text[spot + len(old) :]
         else:
-            text = text[:at] + chr(rng.choice([0, 9, 10, 34, 39, 92, 123, 125, 255, 8232])) + text[at:]
+            text = (
+                text[:at] + chr(rng.choice([0, 9, 10, 34, 39, 92, 123, 125, 255, 8232])) + text[at:]
+            )
     return text
 
 
@@ -131,7 +158,8 @@ def test_names_never_become_code(arrays):
 
 def test_deep_calls_do_not_explode():
     functions = ".func f0() { ret; }\n" + "".join(
-        f".func f{i}() {{ call f{i - 1}; call f{i - 1}; call f{i - 1}; call f{i - 1}; ret; }}\n" for i in range(1, 14)
+        f".func f{i}() {{ call f{i - 1}; call f{i - 1}; call f{i - 1}; call f{i - 1}; ret; }}\n"
+        for i in range(1, 14)
     )
     text = ptx_kernel("call f13;").replace(".visible", functions + ".visible")
     with pytest.raises(EmulatorFault, match="instructions"):

@@ -1,5 +1,7 @@
 """Planted races are found with both lines; the repaired kernels are silent."""
 
+# ruff: noqa: E501 - CUDA and PTX one-liners read better whole
+
 from __future__ import annotations
 
 import numpy as np
@@ -67,7 +69,8 @@ def test_planted(name):
         assert bool(report.races) == racy, report.races
         if racy:
             race = report.races[0]
-            assert race.first.line and race.second.line
+            assert race.first.line
+            assert race.second.line
             assert race.space == ("global" if name.startswith("global") else "shared")
             assert str(race.second.line) in str(race)
 
@@ -105,7 +108,12 @@ MUTANTS = [
     ("shared", SHARED, "    __syncthreads();  // the tile is free again\n", ""),
     ("warp_tiled", WARP_TILED, "store(s ^ 1); __syncthreads();", "store(s ^ 1);"),
     ("warp_tiled", WARP_TILED, "load(0); store(0); __syncthreads();", "load(0); store(0);"),
-    ("warp_tiled", WARP_TILED, "store(s ^ 1); __syncthreads(); s ^= 1;", "store(s); __syncthreads();"),
+    (
+        "warp_tiled",
+        WARP_TILED,
+        "store(s ^ 1); __syncthreads(); s ^= 1;",
+        "store(s); __syncthreads();",
+    ),
 ]
 
 

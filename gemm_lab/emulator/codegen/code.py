@@ -6,20 +6,29 @@ from typing import Any
 
 import numpy as np
 
-from gemm_lab.emulator.codegen import ops_arith, ops_data, ops_memory, ops_warp
+from gemm_lab.emulator.codegen import (
+    ops_arith,
+    ops_bits,
+    ops_convert,
+    ops_data,
+    ops_memory,
+    ops_warp,
+)
 from gemm_lab.emulator.codegen.emitter import BlockEmitter, Emit
 from gemm_lab.emulator.codegen.finish import finish
 from gemm_lab.emulator.codegen.reps import choose_reps
 from gemm_lab.emulator.faults import Where
 from gemm_lab.emulator.ptx.cfg import Program
-from gemm_lab.emulator.runtime import arith, convert
+from gemm_lab.emulator.runtime import arith, bits, convert, fp8, halves, rounding
 from gemm_lab.emulator.runtime.arrays import DTYPES
-from gemm_lab.emulator.runtime.context import LOCAL_BASE, SHARED_BASE, Context
+from gemm_lab.emulator.runtime.context import Context
+from gemm_lab.emulator.runtime.machine import LOCAL_BASE, SHARED_BASE
 from gemm_lab.emulator.runtime.memory import HEAP_BASE
 
 __all__ = ["Code", "known_operations"]
 
-TABLE: dict[str, Emit] = {**ops_arith.OPS, **ops_data.OPS, **ops_memory.OPS, **ops_warp.OPS}
+MODULES = (ops_arith, ops_bits, ops_convert, ops_data, ops_memory, ops_warp)
+TABLE: dict[str, Emit] = {name: emit for module in MODULES for name, emit in module.OPS.items()}
 VOLATILE = frozenset({"volatile", "acquire", "relaxed"})
 
 
@@ -31,7 +40,7 @@ def known_operations() -> frozenset[str]:
 def _namespace() -> dict[str, Any]:
     space: dict[str, Any] = {"np": np, "where": np.where, "mul": np.multiply, "add": np.add}
     space.update({f"D_{name}": dtype for name, dtype in DTYPES.items()})
-    for module in (arith, convert):
+    for module in (arith, bits, convert, fp8, halves, rounding):
         space.update({name: getattr(module, name) for name in module.__all__})
     space["KSHARED"] = np.int64(SHARED_BASE)
     space["KLOCAL"] = np.int64(LOCAL_BASE)

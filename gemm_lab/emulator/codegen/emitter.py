@@ -152,10 +152,7 @@ class BlockEmitter:
     def src(self, op: Operand | None, rep: str) -> str:
         """An expression for a source operand as a type."""
         if isinstance(op, Reg):
-            if op.special:
-                text = f"X.special({op.name!r})"
-            else:
-                text = f"s{self.slot_of(op)}"
+            text = f"X.special({op.name!r})" if op.special else f"s{self.slot_of(op)}"
             text = self.convert(text, self.rep(op), rep)
             return f"(~{text})" if op.negated else text
         if isinstance(op, Imm):
@@ -233,7 +230,12 @@ class BlockEmitter:
         return out
 
     def dst(
-        self, op: Operand | None, text: str, rep: str, leaves: Leaves | None = None, owned: bool = False
+        self,
+        op: Operand | None,
+        text: str,
+        rep: str,
+        leaves: Leaves | None = None,
+        owned: bool = False,
     ) -> None:
         """Assign to a destination; under a guard only where it holds."""
         if op is None:
@@ -317,10 +319,16 @@ class BlockEmitter:
             emit = table.get(ins.name)
             if emit is None:
                 raise unknown(ins)
-            emit(self, ins)
+            try:
+                emit(self, ins)
+            except (IndexError, KeyError, AttributeError, TypeError, ValueError) as error:
+                raise unknown(ins, "operands or types that it cannot take") from error
             self.release()
         self.ins = self.block.last
-        finish(self)
+        try:
+            finish(self)
+        except (IndexError, KeyError, AttributeError, TypeError, ValueError) as error:
+            raise self.fail("operands or types that it cannot take") from error
         body = "\n ".join(self.lines)
         return f"def f(R,X,m):\n {body}\n"
 

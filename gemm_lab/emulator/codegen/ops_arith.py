@@ -1,4 +1,4 @@
-"""Integer and floating-point arithmetic, bit operations."""
+"""Integer and floating-point arithmetic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gemm_lab.emulator.codegen.reps import rep_of
 from gemm_lab.emulator.ptx.ir import Imm, Instr, Reg
 from gemm_lab.emulator.ptx.types import TYPE_BYTES
 
-__all__ = ["OPS", "check_mods", "kind_of"]
+__all__ = ["OPS", "check_mods", "count", "integer_kind", "kind_of"]
 
 ROUND = frozenset({"rn", "rz", "rm", "rp"})
 FLOATS = frozenset({"f32", "f64", "f16", "bf16", "f16x2", "bf16x2"})
@@ -20,6 +20,14 @@ def kind_of(e: BlockEmitter, ins: Instr) -> str:
     kind = ins.mods[-1] if ins.mods else ""
     if kind not in TYPE_BYTES:
         raise e.fail("no type")
+    return kind
+
+
+def integer_kind(e: BlockEmitter, ins: Instr) -> str:
+    """The instruction's type, which must be bits or integer."""
+    kind = kind_of(e, ins)
+    if kind in FLOATS or kind == "tf32":
+        raise e.fail("a float type")
     return kind
 
 
@@ -152,8 +160,10 @@ def fma(e: BlockEmitter, ins: Instr) -> None:
     leaves = e.leaf(a, b, c)
     if e.exact_fma or words & {"rz", "rm", "rp"}:
         mode = next(iter(words & {"rz", "rm", "rp"}), "rn")
-        call = f"exact_fma{kind[1:]}({x},{y},{z})" if mode == "rn" else (
-            f"directed_fma({x},{y},{z},{mode!r})"
+        call = (
+            f"exact_fma{kind[1:]}({x},{y},{z})"
+            if mode == "rn"
+            else (f"directed_fma({x},{y},{z},{mode!r})")
         )
         e.dst(target, finish_float(e, ins, call, words, kind), kind, leaves, owned=True)
         return
@@ -176,7 +186,12 @@ def fma(e: BlockEmitter, ins: Instr) -> None:
     if isinstance(c, Reg) and isinstance(target, Reg) and not c.special:
         number = e.number(c)
         free = e.dying(number) or e.number(target) == number
-        if free and number in e.owned and pair <= e.leaves[number] and e.rep(c) == e.rep(target) == kind:
+        if (
+            free
+            and number in e.owned
+            and pair <= e.leaves[number]
+            and e.rep(c) == e.rep(target) == kind
+        ):
             e.line(f"add({z},{scratch},{z})")
             e.adopt(target, c)
             return
@@ -219,7 +234,7 @@ def div(e: BlockEmitter, ins: Instr) -> None:
 def rem(e: BlockEmitter, ins: Instr) -> None:
     """Integer remainder."""
     count(e, ins, 3)
-    rep = rep_of(kind_of(e, ins))
+    rep = rep_of(integer_kind(e, ins))
     _, a, b = ins.operands
     text = f"int_rem({e.src(a, rep)},{e.src(b, rep)})"
     e.dst(ins.operands[0], text, rep, e.leaf(a, b))
@@ -237,13 +252,15 @@ def min_max(name: str) -> Emit:
             packed(e, ins, name + ("nan" if "NaN" in words else ""), kind, set())
             return
         rep = rep_of(kind)
-        function = ("np.minimum" if name == "min" else "np.maximum")
+        function = "np.minimum" if name == "min" else "np.maximum"
         if kind in FLOATS:
             function = function if "NaN" in words else f"np.f{name}"
         text = e.src(ins.operands[1], rep)
         for op in ins.operands[2:]:
             text = f"{function}({text},{e.src(op, rep)})"
-        e.dst(ins.operands[0], finish_float(e, ins, text, words, kind), rep, e.leaf(*ins.operands[1:]))
+        e.dst(
+            ins.operands[0], finish_float(e, ins, text, words, kind), rep, e.leaf(*ins.operands[1:])
+        )
 
     return emit
 
@@ -269,129 +286,10 @@ def unary(table: dict[str, str]) -> Emit:
     return emit
 
 
-def logic(sign: str) -> Emit:
-    """and, or, xor on bits and predicates."""
-
-    def emit(e: BlockEmitter, ins: Instr) -> None:
-        count(e, ins, 3)
-        rep = rep_of(kind_of(e, ins))
-        check_mods(e, ins)
-        _, a, b = ins.operands
-        e.dst(ins.operands[0], f"{e.src(a, rep)}{sign}{e.src(b, rep)}", rep, e.leaf(a, b))
-
-    return emit
-
-
-def not_(e: BlockEmitter, ins: Instr) -> None:
-    """Bitwise or logical not."""
-    count(e, ins, 2)
-    rep = rep_of(kind_of(e, ins))
-    e.dst(ins.operands[0], f"~{e.src(ins.operands[1], rep)}", rep, e.leaf(ins.operands[1]))
-
-
-def shift(e: BlockEmitter, ins: Instr) -> None:
-    """shl and shr; amounts at or beyond the width clamp."""
-    count(e, ins, 3)
-    kind = kind_of(e, ins)
-    rep = rep_of(kind)
-    if ins.name == "shl":
-        rep = rep.replace("u", "i")
-    elif kind[0] == "b":
-        rep = rep.replace("i", "u")
-    _, a, amount = ins.operands
-    bits = 8 * TYPE_BYTES[kind]
-    leaves = e.leaf(a, amount)
-    value = e.src(a, rep)
-    if isinstance(amount, Imm) and isinstance(amount.value, int):
-        if 0 <= amount.value < bits:
-            sign = "<<" if ins.name == "shl" else ">>"
-            e.dst(ins.operands[0], f"{value}{sign}{e.array(amount.value, rep)}", rep, leaves)
-            return
-    text = f"shift({value},{e.src(amount, 'u32')},{ins.name!r})"
-    e.dst(ins.operands[0], text, rep, leaves)
-
-
-def call(function: str, result: str = "", *, sources: int = 1, extra: str = "") -> Emit:
-    """A helper over sources of the instruction's type; `result` is the type that it gives."""
-
-    def emit(e: BlockEmitter, ins: Instr) -> None:
-        count(e, ins, sources + 1)
-        rep = rep_of(kind_of(e, ins))
-        args = ",".join(e.src(op, rep) for op in ins.operands[1:])
-        e.dst(ins.operands[0], f"{function}({args}{extra})", result or rep, e.leaf(*ins.operands[1:]))
-
-    return emit
-
-
-def bfind(e: BlockEmitter, ins: Instr) -> None:
-    """bfind and bfind.shiftamt."""
-    words = check_mods(e, ins, "shiftamt")
-    rep = rep_of(kind_of(e, ins))
-    e.dst(ins.operands[0], f"bfind({e.src(ins.operands[1], rep)},{'shiftamt' in words})", "i32")
-
-
-def bfe(e: BlockEmitter, ins: Instr) -> None:
-    """Bit field extract."""
-    count(e, ins, 4)
-    rep = rep_of(kind_of(e, ins))
-    _, a, pos, length = ins.operands
-    text = f"bfe({e.src(a, rep)},{e.src(pos, 'i32')},{e.src(length, 'i32')})"
-    e.dst(ins.operands[0], text, rep, e.leaf(a, pos, length))
-
-
-def bfi(e: BlockEmitter, ins: Instr) -> None:
-    """Bit field insert."""
-    count(e, ins, 5)
-    rep = rep_of(kind_of(e, ins))
-    _, a, b, pos, length = ins.operands
-    text = f"bfi({e.src(a, rep)},{e.src(b, rep)},{e.src(pos, 'i32')},{e.src(length, 'i32')})"
-    e.dst(ins.operands[0], text, rep)
-
-
-def lop3(e: BlockEmitter, ins: Instr) -> None:
-    """Any bitwise function of three words."""
-    count(e, ins, 5)
-    table = ins.operands[4]
-    check_mods(e, ins)
-    if not isinstance(table, Imm) or not isinstance(table.value, int) or not 0 <= table.value < 256:
-        raise e.fail("its table")
-    args = ",".join(e.src(op, "i32") for op in ins.operands[1:4])
-    e.dst(ins.operands[0], f"lop3({args},{table.value})", "i32")
-
-
-def prmt(e: BlockEmitter, ins: Instr) -> None:
-    """Byte permute, default mode."""
-    count(e, ins, 4)
-    check_mods(e, ins)
-    args = ",".join(e.src(op, "i32") for op in ins.operands[1:])
-    e.dst(ins.operands[0], f"prmt({args})", "i32")
-
-
-def shf(e: BlockEmitter, ins: Instr) -> None:
-    """Funnel shift."""
-    count(e, ins, 4)
-    words = check_mods(e, ins, "l", "r", "wrap", "clamp")
-    args = ",".join(e.src(op, "i32") for op in ins.operands[1:])
-    e.dst(ins.operands[0], f"shf({args},{'l' in words},{'clamp' in words})", "i32")
-
-
-def dot(e: BlockEmitter, ins: Instr) -> None:
-    """dp4a and dp2a."""
-    count(e, ins, 4)
-    kinds = [mod for mod in ins.mods if mod in TYPE_BYTES]
-    if len(kinds) != 2:
-        raise e.fail("two types are needed")
-    args = ",".join(e.src(op, "i32") for op in ins.operands[1:])
-    signs = f"{kinds[0] == 's32'},{kinds[1] == 's32'}"
-    if ins.name == "dp2a":
-        signs += f",{'hi' in ins.mods}"
-    e.dst(ins.operands[0], f"{ins.name}({args},{signs})", "i32")
-
-
 def sad(e: BlockEmitter, ins: Instr) -> None:
     """|a - b| + c."""
     count(e, ins, 4)
-    rep = rep_of(kind_of(e, ins))
+    rep = rep_of(integer_kind(e, ins))
     a, b, c = (e.src(op, rep) for op in ins.operands[1:])
     e.dst(ins.operands[0], f"np.maximum({a},{b})-np.minimum({a},{b})+{c}", rep)
 
@@ -440,24 +338,7 @@ OPS: dict[str, Emit] = {
     "sin": unary({"float": "np.sin({})"}),
     "cos": unary({"float": "np.cos({})"}),
     "tanh": unary({"float": "np.tanh({})"}),
-    "and": logic("&"),
-    "or": logic("|"),
-    "xor": logic("^"),
-    "not": not_,
     "cnot": unary({"int": "cnot({})"}),
-    "shl": shift,
-    "shr": shift,
-    "shf": shf,
-    "popc": call("popc", "i32"),
-    "clz": call("clz", "i32"),
-    "brev": call("brev"),
-    "bfind": bfind,
-    "bfe": bfe,
-    "bfi": bfi,
-    "lop3": lop3,
-    "prmt": prmt,
-    "dp4a": dot,
-    "dp2a": dot,
     "sad": sad,
     "copysign": copysign,
     "testp": testp,

@@ -12,7 +12,6 @@ __all__ = ["OPS"]
 
 INTEGERS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 FLOAT_KINDS = frozenset({"f16", "bf16", "f32", "f64", "tf32", "f16x2", "bf16x2"})
-INT_ROUND = {"rni": "np.rint", "rzi": "np.trunc", "rmi": "np.floor", "rpi": "np.ceil"}
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
            "lo": "<", "ls": "<=", "hi": ">", "hs": ">="}  # fmt: skip
 UNORDERED = {"equ": "~(({0}<{1})|({0}>{1}))", "neu": "{0}!={1}", "ltu": "~({0}>={1})",
@@ -74,65 +73,6 @@ def unpack(e: BlockEmitter, target: Vec, source: Operand | None, size: int) -> N
     for at, item in enumerate(target.items):
         text = f"({name}>>{8 * part * at})" if at else name
         e.dst(item, f"{text}.astype(D_{rep})", rep, leaves)
-
-
-def cvt(e: BlockEmitter, ins: Instr) -> None:
-    """Conversions between number types. PTX ISA, "cvt"."""
-    kinds = [mod for mod in ins.mods if mod in TYPE_BYTES or mod.startswith(("e4m3", "e5m2"))]
-    if len(kinds) != 2:
-        raise e.fail("two types are needed")
-    to, of = kinds
-    words = check_mods(
-        e, ins, "rn", "rz", "rm", "rp", "rna", "rni", "rzi", "rmi", "rpi", "sat", "ftz",
-        "satfinite", "relu", *kinds,
-    )  # fmt: skip
-    words -= set(kinds)
-    leaves = e.leaf(*ins.operands[1:])
-    if len(ins.operands) == 3 or "x2" in to or "x2" in of:
-        sources = ",".join(e.src(op, "f32" if of == "f32" else "i32") for op in ins.operands[1:])
-        if to not in ("f16x2", "bf16x2") or of != "f32" or len(ins.operands) != 3:
-            text = f"cvt_fp8({to!r},{of!r},{'relu' in words},{sources})"
-            rep = "i16" if to.startswith("e") else "i32"
-            if not (to.startswith("e") or of.startswith("e")):
-                raise e.fail()
-            if of.startswith("e"):
-                source = e.src(ins.operands[1], "i16")
-                text = f"cvt_fp8({to!r},{of!r},{'relu' in words},{source})"
-            e.dst(ins.operands[0], text, rep, leaves)
-            return
-        mode = "rz" if "rz" in words else "rn"
-        text = f"cvt_pack({to!r},{mode!r},{'relu' in words},{sources})"
-        e.dst(ins.operands[0], text, "i32", leaves)
-        return
-    rep_to, rep_of_ = rep_of(to), rep_of(of)
-    source = ins.operands[1]
-    if to in FLOAT_KINDS or of in FLOAT_KINDS:
-        mode = next((w for w in ("rn", "rz", "rm", "rp", "rna", *INT_ROUND) if w in words), "")
-        if "satfinite" in words and to != "tf32":
-            raise e.fail(".satfinite")
-        flags = f"{'sat' in words},{'ftz' in words},{'relu' in words}"
-        simple = not words - {"rn"}
-        x = e.src(source, rep_of_)
-        if simple and of in ("s32", "s64", "u32", "u64", "s16", "u16", "f32") and to in ("f32", "f64") and (
-            to == "f64" or of != "f64"
-        ):
-            e.dst(ins.operands[0], f"{x}.astype(D_{to})", to, leaves)
-            return
-        if simple and (of, to) == ("f64", "f32"):
-            e.dst(ins.operands[0], f"{x}.astype(D_f32)", to, leaves)
-            return
-        text = f"cvt_float({x},{to!r},{of!r},{mode!r},{flags})"
-        e.dst(ins.operands[0], text, rep_to, leaves)
-        return
-    text = e.src(source, rep_of_)
-    if "sat" in words:
-        text = f"saturate_int({text},{rep_to!r})"
-    elif rep_to != rep_of_:
-        if REP_BYTES[rep_to] == REP_BYTES[rep_of_]:
-            text = f"{text}.view(D_{rep_to})"
-        else:
-            text = f"{text}.astype(D_{rep_to})"
-    e.dst(ins.operands[0], text, rep_to, leaves)
 
 
 def comparison(e: BlockEmitter, ins: Instr, a: Operand | None, b: Operand | None) -> str:
@@ -204,7 +144,11 @@ def selp(e: BlockEmitter, ins: Instr) -> None:
     target, a, b, p = ins.operands
     if not isinstance(target, Reg):
         raise e.fail("its destination")
-    rep = e.rep(target) if REP_BYTES[e.rep(target)] == TYPE_BYTES[kind_of(e, ins)] else rep_of(kind_of(e, ins))
+    rep = (
+        e.rep(target)
+        if REP_BYTES[e.rep(target)] == TYPE_BYTES[kind_of(e, ins)]
+        else rep_of(kind_of(e, ins))
+    )
     text = f"where({e.src(p, 'pred')},{e.src(a, rep)},{e.src(b, rep)})"
     e.dst(target, text, rep, e.leaf(a, b, p), owned=True)
 
@@ -234,7 +178,6 @@ def use(e: BlockEmitter, ins: Instr) -> None:
 
 OPS: dict[str, Emit] = {
     "mov": mov,
-    "cvt": cvt,
     "setp": setp,
     "set": set_,
     "selp": selp,

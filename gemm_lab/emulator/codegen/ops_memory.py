@@ -11,8 +11,37 @@ from gemm_lab.emulator.ptx.types import TYPE_BYTES
 __all__ = ["OPS"]
 
 LD_ST_WORDS = frozenset(
-    "global shared shared:cta local const param generic nc weak relaxed acquire release volatile cta gpu sys "
-    "cluster ca cg cs cv lu wb wt v2 v4 v8 unified mmio".split()
+    [
+        "global",
+        "shared",
+        "shared:cta",
+        "local",
+        "const",
+        "param",
+        "generic",
+        "nc",
+        "weak",
+        "relaxed",
+        "acquire",
+        "release",
+        "volatile",
+        "cta",
+        "gpu",
+        "sys",
+        "cluster",
+        "ca",
+        "cg",
+        "cs",
+        "cv",
+        "lu",
+        "wb",
+        "wt",
+        "v2",
+        "v4",
+        "v8",
+        "unified",
+        "mmio",
+    ]
 )
 CACHE_PREFIXES = ("L1:", "L2:")
 CHECKERS = {"global": "gb", "shared": "sb", "local": "lb", "generic": "xb"}
@@ -143,7 +172,7 @@ def st(e: BlockEmitter, ins: Instr) -> None:
         e.line(f"X.st({name},{rel},{at},{rep!r},{value})")
 
 
-ATOMIC_OPS = frozenset("add min max and or xor exch cas inc dec".split())
+ATOMIC_OPS = frozenset(["add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"])
 
 
 def atom(e: BlockEmitter, ins: Instr) -> None:

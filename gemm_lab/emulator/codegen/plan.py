@@ -61,7 +61,18 @@ class BlockPlan:
                         spot = epoch if space in ("shared", "generic") else 0
                         own = ins.line if ins.guard is not None or operation == "atom" else -1
                         low = mem.offset % max(align, 4)
-                        key = (operation, space, base, version, unit, align, low, spot, own, id(ins) if own >= 0 else 0)
+                        key = (
+                            operation,
+                            space,
+                            base,
+                            version,
+                            unit,
+                            align,
+                            low,
+                            spot,
+                            own,
+                            id(ins) if own >= 0 else 0,
+                        )
                         group = groups.get(key)
                         if group is None:
                             group = groups[key] = AccessGroup(operation, space, unit, align, [])

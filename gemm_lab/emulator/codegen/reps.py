@@ -34,7 +34,7 @@ def choose_reps(program: Program) -> list[str]:
 
     def vote(ins: Instr) -> None:
         kinds = [mod for mod in ins.mods if mod in TYPE_BYTES]
-        if not kinds or ins.name in WEIGHTLESS and kinds[-1] not in ("f32", "f64"):
+        if not kinds or (ins.name in WEIGHTLESS and kinds[-1] not in ("f32", "f64")):
             return
         dsts, srcs = split_operands(ins)
         for operands, kind in ((dsts, kinds[0]), (srcs, kinds[-1])):

@@ -99,7 +99,9 @@ def _initialise(variable: Variable, init: str, kind: str, text: str, line: int) 
         word = item.strip()
         masked = re.match(r"0[xX]([fF]+0*)\(\s*(.*)\s*\)$", word)  # 0xFF00(symbol): one byte of it
         if masked:
-            raise PtxError("unknown to the emulator", f"initialiser {word!r}", where=Where(ptx_line=line))
+            raise PtxError(
+                "unknown to the emulator", f"initialiser {word!r}", where=Where(ptx_line=line)
+            )
         pointer = re.match(r"(?:generic\s*\(\s*)?([A-Za-z_$][\w$]*)\s*\)?\s*(?:\+\s*\d+)?$", word)
         if pointer and unit == 8:
             variable.pointers[len(data)] = pointer[1]

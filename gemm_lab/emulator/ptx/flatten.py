@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from gemm_lab.emulator.faults import PtxError, Where
@@ -237,16 +238,18 @@ def _branch_around(body: list[Instr | Label]) -> list[Instr | Label]:
     return out
 
 
+def _symbols(ins: Instr) -> Iterator[str]:
+    """Names of variables in an instruction's operands."""
+    for operand in ins.operands:
+        for op in operand.items if isinstance(operand, Vec) else (operand,):
+            base = op.base if isinstance(op, Mem) else op
+            if isinstance(base, Sym):
+                yield base.name
+
+
 def _place_shared(module: Module, shared: dict[str, Variable], flat: FlatEntry) -> None:
     """Static variables that the entry names, by falling alignment; dynamic ones after them."""
-    used = {
-        op.name if isinstance(op, Sym) else op.base.name
-        for item in flat.body
-        if isinstance(item, Instr)
-        for operand in item.operands
-        for op in (operand.items if isinstance(operand, Vec) else (operand,))
-        if isinstance(op, Sym) or (isinstance(op, Mem) and isinstance(op.base, Sym))
-    }
+    used = {name for item in flat.body if isinstance(item, Instr) for name in _symbols(item)}
     offset = 0
     dynamic = []
     for name, variable in shared.items():

@@ -19,9 +19,34 @@ __all__ = [
 ]
 
 NO_DESTINATION = frozenset(
-    "st red bra brx ret exit trap brkpt membar fence prefetch prefetchu nanosleep pmevent cp "
-    "stmatrix discard applypriority setmaxnreg griddepcontrol $vprintf $assertfail $free $use "
-    "tcgen05 multimem".split()
+    [
+        "st",
+        "red",
+        "bra",
+        "brx",
+        "ret",
+        "exit",
+        "trap",
+        "brkpt",
+        "membar",
+        "fence",
+        "prefetch",
+        "prefetchu",
+        "nanosleep",
+        "pmevent",
+        "cp",
+        "stmatrix",
+        "discard",
+        "applypriority",
+        "setmaxnreg",
+        "griddepcontrol",
+        "$vprintf",
+        "$assertfail",
+        "$free",
+        "$use",
+        "tcgen05",
+        "multimem",
+    ]
 )
 # Operations that wait for other lanes of the warp: each begins a block of its own.
 WARP_SYNC = frozenset({"shfl", "vote", "match", "redux", "elect"})
@@ -112,4 +137,10 @@ def is_branch_only(ins: Instr) -> bool:
     """Operations whose guard must become a branch around them."""
     if ins.name in ("bra", "brx"):
         return ins.name == "brx"
-    return ends_block(ins) or needs_own_block(ins) or ins.name.startswith("$") or ins.name == "bar" or ins.name == "barrier"
+    return (
+        ends_block(ins)
+        or needs_own_block(ins)
+        or ins.name.startswith("$")
+        or ins.name == "bar"
+        or ins.name == "barrier"
+    )

@@ -20,7 +20,9 @@ LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*inlined_at\s+(\d+)\s+(\d+))?"
 FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"')
 REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*)$", re.S)
 REG_ITEM = re.compile(r"([A-Za-z_%$][\w$]*)\s*(?:<\s*(\d+)\s*>)?$")
-CALL = re.compile(r"\s*(?:\(([^()]*)\)\s*,)?\s*([%\w$]+)\s*(?:,\s*\(([^()]*)\))?\s*(?:,\s*([\w$]+))?$")
+CALL = re.compile(
+    r"\s*(?:\(([^()]*)\)\s*,)?\s*([%\w$]+)\s*(?:,\s*\(([^()]*)\))?\s*(?:,\s*([\w$]+))?$"
+)
 BRACE = re.compile(r"[{}]")
 INNER_LABEL = re.compile(r"(?<![\w$:.])([A-Za-z_$][\w$]*)\s*:(?!:)")
 SPACES = {"global", "const", "shared", "local", "param"}
@@ -211,9 +213,7 @@ class _Parser:
         if name == "call":
             callee, operands = self.call(rest, statement)
         else:
-            operands = tuple(
-                parse_operand(part, self.scope, line) for part in split_operands(rest)
-            )
+            operands = tuple(parse_operand(part, self.scope, line) for part in split_operands(rest))
         return Instr(name, mods[1], operands, line, self.loc, guard, callee)
 
     def call(self, rest: str, statement: Statement) -> tuple[str, tuple[Operand | None, ...]]:

@@ -6,23 +6,22 @@ lowest offset is `view[rel * step:].take(index, 0)`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
 from gemm_lab.emulator.runtime.arrays import DTYPES, Array
+from gemm_lab.emulator.runtime.blame import Blame
 from gemm_lab.emulator.runtime.groups import Access, AccessGroup
+from gemm_lab.emulator.runtime.machine import LOCAL_BASE, SHARED_BASE
 from gemm_lab.emulator.runtime.masks import Mask
 from gemm_lab.emulator.runtime.memory import Views
 
-if TYPE_CHECKING:
-    from gemm_lab.emulator.runtime.context import Context
-
-__all__ = ["AccessMixin", "Base"]
+__all__ = ["Accesses", "Base"]
 
 
-
-class Base(NamedTuple):
+@dataclass(slots=True)
+class Base:
     """A checked group. `step` is how far the next element lies; `wide` tells 64-bit by halves."""
 
     views: Views
@@ -39,7 +38,6 @@ class Base(NamedTuple):
         result: Array = self.index + offsets.reshape(count, *(1,) * self.index.ndim)
         return result
 
-
     def element(self, at: int) -> int:
         """Index distance of the element `at` units on."""
         unit = self.group.unit
@@ -48,11 +46,11 @@ class Base(NamedTuple):
         return at * unit // 4 * self.step + at * unit % 4 // unit
 
 
-class AccessMixin:
+class Accesses(Blame):
     """Checks and indices for each state space."""
 
     # ---- global ----
-    def gb(self: Context, a: Array, g: AccessGroup, m: Mask | None) -> Base:
+    def gb(self, a: Array, g: AccessGroup, m: Mask | None) -> Base:
         """Check a group of global accesses; MemoryFault names the first that fails."""
         if a.dtype != np.int64:
             a = a.astype(np.int64)
@@ -62,18 +60,18 @@ class AccessMixin:
         low = int(d.min())
         high = int(d.max()) if d.size > 1 else low
         setup = self.setup
-        if not (setup.bound_lo <= low and high + (g.hi - g.lo) <= setup.bound_hi):
-            if not self._one_buffer(low, high + (g.hi - g.lo)):
-                if m is not None and not m.lanes:
-                    d = np.zeros((1, 1, 1), np.int64)
-                else:
-                    self._check_global(a, g, m)
+        end = high + (g.hi - g.lo)
+        known = setup.bound_lo <= low and end <= setup.bound_hi
+        if not known and not self._one_buffer(low, end):
+            if m is not None and not m.lanes:
+                return self._nowhere(g, m)
+            self._check_global(a, g, m)
         if g.align > 1 and int(np.bitwise_or.reduce(d, axis=None)) & (g.align - 1):
             self._misaligned(a, g, m)
         step = 1 if g.unit >= 4 else 4 // g.unit
         return Base(self.heap, d >> g.shift if g.shift else d, step, False, m, g, d)
 
-    def _settle(self: Context, a: Array, m: Mask) -> Array:
+    def _settle(self, a: Array, m: Mask) -> Array:
         """Addresses with those of inactive lanes replaced by an active lane's."""
         fit = m.fit(a.shape)
         if fit.all():
@@ -85,7 +83,7 @@ class AccessMixin:
         result: Array = np.where(fit, wide, fill)
         return result
 
-    def _one_buffer(self: Context, low: int, end: int) -> bool:
+    def _one_buffer(self, low: int, end: int) -> bool:
         """True when [low, end) lies in one buffer, which is then tried first next time."""
         buffer = self.memory.find(low + self.heap_base)
         if buffer is None or end + self.heap_base > buffer.end:
@@ -94,7 +92,7 @@ class AccessMixin:
         self.setup.bound_hi = buffer.end - self.heap_base
         return True
 
-    def _check_global(self: Context, a: Array, g: AccessGroup, m: Mask | None) -> None:
+    def _check_global(self, a: Array, g: AccessGroup, m: Mask | None) -> None:
         """Lane by lane, access by access: several buffers are legal, gaps are not."""
         buffers = self.memory.buffers()
         starts = np.array([b.address for b in buffers] or [0], dtype=np.int64)
@@ -108,14 +106,14 @@ class AccessMixin:
             if bad.any():
                 raise self.memory_fault("out of bounds", bad, a, access, g, m)
 
-    def _misaligned(self: Context, a: Array, g: AccessGroup, m: Mask | None) -> None:
+    def _misaligned(self, a: Array, g: AccessGroup, m: Mask | None) -> None:
         for access in g.accesses:
             bad = ((a + access.offset) & (g.align - 1)) != 0
             if bad.any():
                 raise self.memory_fault("misaligned", bad, a, access, g, m)
 
     # ---- shared ----
-    def sb(self: Context, a: Array, g: AccessGroup, m: Mask | None) -> Base:
+    def sb(self, a: Array, g: AccessGroup, m: Mask | None) -> Base:
         """Check a group of shared accesses."""
         if m is not None:
             if not m.lanes:
@@ -141,7 +139,7 @@ class AccessMixin:
             self._track_shared(d, low, high + extent, a, g, m)
         return self.shared_base(d, g, m)
 
-    def shared_base(self: Context, d: Array, g: AccessGroup, m: Mask | None) -> Base:
+    def shared_base(self, d: Array, g: AccessGroup, m: Mask | None) -> Base:
         """Views and indices of checked shared byte addresses."""
         if g.unit >= 4:
             if d.shape[2] == 1 and not (m is not None and g.kind != "ld" and m.array.shape[2] > 1):
@@ -156,13 +154,13 @@ class AccessMixin:
         index = index + self.block_row * per_word
         return Base(self.smem_flat, index, self.B * per_word, True, m, g, d)
 
-    def _nowhere(self: Context, g: AccessGroup, m: Mask) -> Base:
+    def _nowhere(self, g: AccessGroup, m: Mask) -> Base:
         """A base for a group that no lane executes."""
         zero = np.zeros((1, 1, 1), dtype=np.int64)
         return Base(self.heap, zero, 0, False, m, g, zero)
 
     # ---- local ----
-    def lb(self: Context, a: Array, g: AccessGroup, m: Mask | None) -> Base:
+    def lb(self, a: Array, g: AccessGroup, m: Mask | None) -> Base:
         """Check a group of local accesses: each lane has words of its own."""
         if m is not None:
             if not m.lanes:
@@ -188,10 +186,8 @@ class AccessMixin:
         )
 
     # ---- generic ----
-    def xb(self: Context, a: Array, g: AccessGroup, m: Mask | None) -> Base:
+    def xb(self, a: Array, g: AccessGroup, m: Mask | None) -> Base:
         """Check a group of generic accesses: the window tells the space."""
-        from gemm_lab.emulator.runtime.context import LOCAL_BASE, SHARED_BASE
-
         if m is not None:
             if not m.lanes:
                 return self._nowhere(g, m)
@@ -206,7 +202,7 @@ class AccessMixin:
         return self.gb(a, g, m)
 
     # ---- values ----
-    def ld64(self: Context, base: Base, rel: int, dtype: str) -> Array:
+    def ld64(self, base: Base, rel: int, dtype: str) -> Array:
         """A 64-bit load; memories of words give it in two halves."""
         views, index, step = base.views, base.index, base.step
         if not base.wide:
@@ -216,7 +212,7 @@ class AccessMixin:
         low |= high << 32
         return low.view(DTYPES[dtype])
 
-    def st(self: Context, base: Base, rel: int, at: int, dtype: str, value: Array) -> None:
+    def st(self, base: Base, rel: int, at: int, dtype: str, value: Array) -> None:
         """Store a value; where lanes share an address the last one wins."""
         if base.wide and value.dtype.itemsize == 8:
             bits = np.ascontiguousarray(value).view(np.int64)
@@ -226,7 +222,7 @@ class AccessMixin:
             return
         self._put(base, rel * base.step + base.element(at), dtype, value)
 
-    def _put(self: Context, base: Base, distance: int, dtype: str, value: Array) -> None:
+    def _put(self, base: Base, distance: int, dtype: str, value: Array) -> None:
         view = base.views.get(dtype)
         index, m = base.index, base.mask
         view = view[distance:]
@@ -243,13 +239,15 @@ class AccessMixin:
         index, value, active = np.broadcast_arrays(index, value, m.array)
         view[index[active]] = value[active]
 
-    def _put_rows(self: Context, view: Array, index: Array, value: Array, m: Mask | None) -> None:
+    def _put_rows(self, view: Array, index: Array, value: Array, m: Mask | None) -> None:
         """Rows of a [words, B] view; the mask, if any, doesn't depend on the block."""
         ty, tx = np.broadcast_shapes(index.shape, value.shape[:2])
         if m is not None:
             if not m.lanes:
                 return
-            active = np.broadcast_to(m.array[:, :, 0], np.broadcast_shapes((ty, tx), m.array.shape[:2]))
+            active = np.broadcast_to(
+                m.array[:, :, 0], np.broadcast_shapes((ty, tx), m.array.shape[:2])
+            )
             ty, tx = active.shape
             index = np.broadcast_to(index, (ty, tx))[active]
             view[index] = np.broadcast_to(value, (ty, tx, value.shape[2]))[active]
@@ -262,7 +260,7 @@ class AccessMixin:
 
     # ---- uninitialised shared memory ----
     def _track_shared(
-        self: Context, d: Array, low: int, end: int, a: Array, g: AccessGroup, m: Mask | None
+        self, d: Array, low: int, end: int, a: Array, g: AccessGroup, m: Mask | None
     ) -> None:
         """Loads must find what was written; stores write it down."""
         gaps = self.smem_gaps
@@ -282,7 +280,7 @@ class AccessMixin:
                 self._track_word(at + word, a, access, g, m)
 
     def _track_word(
-        self: Context, at: Array, a: Array, access: Access, g: AccessGroup, m: Mask | None
+        self, at: Array, a: Array, access: Access, g: AccessGroup, m: Mask | None
     ) -> None:
         flat = at * self.B + self.block_row
         written = self.smem_written.reshape(-1)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["DTYPES", "Array", "Shape"]
+__all__ = ["DTYPES", "Array", "Shape", "any_of"]
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -26,3 +26,9 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "f64": np.dtype(np.float64),
     "pred": np.dtype(np.bool_),
 }
+
+
+def any_of(array: Array, axis: int) -> Array:
+    """Logical or along one axis."""
+    out: Array = np.any(array, axis=axis)
+    return out

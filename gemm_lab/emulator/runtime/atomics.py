@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gemm_lab.emulator.runtime.access import Base
 from gemm_lab.emulator.runtime.arrays import DTYPES, Array
-from gemm_lab.emulator.runtime.arith import bf16_to_f32, f32_to_bf16
+from gemm_lab.emulator.runtime.blame import Blame
+from gemm_lab.emulator.runtime.halves import bf16_to_f32, f32_to_bf16
 
-if TYPE_CHECKING:
-    from gemm_lab.emulator.runtime.context import Context
-
-__all__ = ["AtomicsMixin"]
+__all__ = ["Atomics"]
 
 Step = Callable[[Array, Array, Array], Array]
 
@@ -48,22 +45,34 @@ PLAIN = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_
          "or": np.bitwise_or, "xor": np.bitwise_xor}  # fmt: skip
 
 
-class AtomicsMixin:
+class Atomics(Blame):
     """atom and red in every space."""
 
     def atom(
-        self: Context, base: Base, rel: int, at: int, op: str, dtype: str, b: Array, c: Array | None, want: bool
+        self,
+        base: Base,
+        rel: int,
+        at: int,
+        op: str,
+        dtype: str,
+        b: Array,
+        c: Array | None,
+        want: bool,
     ) -> Array | None:
         """Read-modify-write; old values as [Ty, Tx, B] when `want`, else None."""
         shape = self.shape
         kind = DTYPES[dtype]
-        flat = np.broadcast_to(self._flat_index(base, rel, at), shape).reshape(self.threads, self.B)
+        flat: Array = np.broadcast_to(self._flat_index(base, rel, at), shape).reshape(
+            self.threads, self.B
+        )
         lanes = None if base.mask is None else base.mask.full().reshape(self.threads, self.B)
         # Blocks in order, then threads: the order of a machine that runs block after block.
         flat = flat.T.reshape(-1)
         value = np.broadcast_to(b, shape).reshape(self.threads, self.B).T.reshape(-1).view(kind)
-        other = value if c is None else (
-            np.broadcast_to(c, shape).reshape(self.threads, self.B).T.reshape(-1).view(kind)
+        other = (
+            value
+            if c is None
+            else (np.broadcast_to(c, shape).reshape(self.threads, self.B).T.reshape(-1).view(kind))
         )
         active = None if lanes is None else np.flatnonzero(lanes.T.reshape(-1))
         if active is not None:
@@ -82,13 +91,13 @@ class AtomicsMixin:
             result[active] = old
         return np.ascontiguousarray(result.reshape(self.B, self.threads).T).reshape(shape)
 
-    def _flat_index(self: Context, base: Base, rel: int, at: int) -> Array:
+    def _flat_index(self, base: Base, rel: int, at: int) -> Array:
         if base.views is self.smem_rows:
             return (base.index[:, :, None] + rel + at) * self.B + self.block_row
         factor = 2 if base.wide and base.group.unit == 8 else 1
         return base.index + (rel * base.step + base.element(at)) * factor
 
-    def _atom_view(self: Context, base: Base, dtype: str) -> tuple[Array, int]:
+    def _atom_view(self, base: Base, dtype: str) -> tuple[Array, int]:
         """The view, and the distance of the upper half where 64 bits lie in two words."""
         views = self.smem_flat if base.views is self.smem_rows else base.views
         if base.wide and DTYPES[dtype].itemsize == 8:
@@ -96,7 +105,7 @@ class AtomicsMixin:
         return views.get(dtype), 0
 
     def _turns(
-        self: Context,
+        self,
         view: Array,
         flat: Array,
         value: Array,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -10,36 +10,34 @@ from gemm_lab.emulator.faults import MemoryFault, Where
 from gemm_lab.emulator.ptx.ir import Instr
 from gemm_lab.emulator.runtime.arrays import Array
 from gemm_lab.emulator.runtime.groups import Access, AccessGroup, Site
+from gemm_lab.emulator.runtime.machine import Machine
 from gemm_lab.emulator.runtime.masks import Mask
 
-if TYPE_CHECKING:
-    from gemm_lab.emulator.runtime.context import Context
-
-__all__ = ["BlameMixin"]
+__all__ = ["Blame"]
 
 
-class BlameMixin:
+class Blame(Machine):
     """Turns a lane and an instruction into a fault's facts."""
 
-    def where(self: Context, ins: Instr) -> Where:
+    def where(self, ins: Instr) -> Where:
         """The instruction's place in PTX and CUDA."""
         return self.setup.where(ins)
 
-    def block_of(self: Context, index: int) -> tuple[int, int, int]:
+    def block_of(self, index: int) -> tuple[int, int, int]:
         """Coordinates of the batch's block number `index`."""
         return self.grid_block(int(self.block_ids[index]))
 
-    def grid_block(self: Context, block: int) -> tuple[int, int, int]:
+    def grid_block(self, block: int) -> tuple[int, int, int]:
         """Coordinates of the grid's block number `block`."""
         gx, gy, _ = self.setup.grid
         return block % gx, block // gx % gy, block // (gx * gy)
 
-    def thread_of(self: Context, linear: int) -> tuple[int, int, int]:
+    def thread_of(self, linear: int) -> tuple[int, int, int]:
         """Coordinates of a block's thread number `linear`."""
         bx, by, _ = self.setup.block
         return linear % bx, linear // bx % by, linear // (bx * by)
 
-    def blame_lane(self: Context, lane: int, site: Site) -> dict[str, Any]:
+    def blame_lane(self, lane: int, site: Site) -> dict[str, Any]:
         """where, block and thread of a flat lane number."""
         thread, block = divmod(lane, self.B)
         return {
@@ -48,14 +46,14 @@ class BlameMixin:
             "thread": self.thread_of(thread),
         }
 
-    def first_lane(self: Context, bad: Array) -> int:
-        """The first lane of a bool array that broadcasts to the batch: lowest block, then thread."""
+    def first_lane(self, bad: Array) -> int:
+        """The first lane of a bool array of the batch: lowest block, then thread."""
         full = np.broadcast_to(bad, self.shape).reshape(self.threads, self.B)
         block = int(full.any(axis=0).argmax())
         return int(full[:, block].argmax()) * self.B + block
 
     def memory_fault(
-        self: Context,
+        self,
         kind: str,
         bad: Array,
         address: Array,
@@ -80,11 +78,9 @@ class BlameMixin:
             text += ", where nothing was written"
             hint = "store before the load, and put a barrier between"
         text += f"; {count} lane{'s' if count != 1 else ''}"
-        return MemoryFault(
-            kind, text, address=at, hint=hint, **self.blame_lane(lane, access.site)
-        )
+        return MemoryFault(kind, text, address=at, hint=hint, **self.blame_lane(lane, access.site))
 
-    def _neighbourhood(self: Context, at: int, space: str) -> str:
+    def _neighbourhood(self, at: int, space: str) -> str:
         if space == "shared":
             return f"the block has {self.smem_bytes} bytes of shared memory"
         if space == "local":

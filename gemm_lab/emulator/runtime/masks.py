@@ -29,8 +29,9 @@ class Mask:
         if found is None:
             array = self.array
             axes = tuple(a for a in range(3) if shape[a] == 1 and array.shape[a] != 1)
-            found = array.any(axis=axes, keepdims=True) if axes else array
-            self._fits[shape] = found
+            fitted: Array = np.any(array, axis=axes, keepdims=True) if axes else array
+            self._fits[shape] = fitted
+            return fitted
         return found
 
     def full(self) -> Array:

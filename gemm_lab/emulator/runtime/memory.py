@@ -27,6 +27,18 @@ class Views:
 
     __slots__ = ("f16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "words")
 
+    u8: Array
+    i8: Array
+    i16: Array
+    u16: Array
+    f16: Array
+    i32: Array
+    u32: Array
+    f32: Array
+    i64: Array
+    u64: Array
+    f64: Array
+
     def __init__(self, data: Array, *, words: bool = False) -> None:
         self.words = words
         for name in VIEW_NAMES:
@@ -184,7 +196,8 @@ class Memory:
         size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
         if size > buffer.size_bytes:
             raise LaunchFault("download", f"{size} bytes out of {buffer.size_bytes}")
-        return self.raw(buffer)[:size].copy().view(kind).reshape(shape)
+        out: Array = self.raw(buffer)[:size].copy().view(kind).reshape(shape)
+        return out
 
     def string(self, address: int, limit: int = 4096) -> str:
         """A zero-terminated string; replacement characters where it is none."""

@@ -52,7 +52,9 @@ def format_printf(text: str, data: bytes, string: Callable[[int], str]) -> str:
             return (spec + "s") % chr(int(take("I", 4)) & 0xFF)
         wide = length in ("l", "ll", "z", "j", "t")
         signed = kind in "di"
-        number = int(take(("q" if signed else "Q") if wide else ("i" if signed else "I"), 8 if wide else 4))
+        number = int(
+            take(("q" if signed else "Q") if wide else ("i" if signed else "I"), 8 if wide else 4)
+        )
         if length in ("h", "hh"):
             bits = 16 if length == "h" else 8
             number &= (1 << bits) - 1

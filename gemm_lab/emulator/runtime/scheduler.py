@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gemm_lab.emulator.faults import BarrierFault, BudgetFault, Where
-from gemm_lab.emulator.runtime.arrays import Array
+from gemm_lab.emulator.runtime.arrays import Array, any_of
 from gemm_lab.emulator.runtime.context import Context
 from gemm_lab.emulator.runtime.masks import Mask
 from gemm_lab.emulator.runtime.steer import BarrierArrival, Split, Stall
@@ -45,6 +45,7 @@ class Scheduler:
         self.stalled: dict[int, Stall] = {}
         self.alone = 0
         self.last = -1
+        self.current = 0
 
     def run(self) -> None:
         """Until every lane has left."""
@@ -55,6 +56,7 @@ class Scheduler:
                 self.deadlock()
             index = self.pick()
             mask = self.groups.pop(index)
+            self.current = index
             if mask is None:
                 outcome, index = self.run_alone(index, budget)
             else:
@@ -72,6 +74,7 @@ class Scheduler:
         counters = x.counters
         issued = 0
         while True:
+            self.current = index
             function = functions[index] or code.function(index, masked=False)
             issued += sizes[index]
             if counters is not None:
@@ -203,17 +206,19 @@ class Scheduler:
             exists = x.by_warp(np.ones_like(lanes))
             at = x.by_warp(lanes)
             gone = x.by_warp(dead)
-            come = at.any(axis=1) & (at | gone | ~exists).all(axis=1)
+            come: Array = np.any(at, axis=1) & (at | gone | ~exists).all(axis=1)
             finished = (gone | ~exists).all(axis=1)
             counts = {p.count for p in here}
             count = next((c for c in counts if c is not None), None)
-            waiting = at.any(axis=1)
+            waiting: Array = np.any(at, axis=1)
             if count is None:
-                free = (come | finished).all(axis=0) & waiting.any(axis=0)
+                free: Array = (come | finished).all(axis=0) & any_of(waiting, 0)
             else:
                 total = 32 * come.sum(axis=0) + x.arrivals[number]
                 # A warp of which only some lanes came has not arrived.
-                free = (total >= count) & waiting.any(axis=0) & (come | ~waiting).all(axis=0)
+                free = np.logical_and(
+                    total >= count, any_of(waiting, 0) & (come | ~waiting).all(axis=0)
+                )
             if free.any():
                 self.open(number, here, lanes, free)
 
@@ -263,7 +268,7 @@ class Scheduler:
             return
         seen: Array | None = None
         for parked in here:
-            warps = x.by_warp(parked.lanes & free).any(axis=1)
+            warps = any_of(x.by_warp(parked.lanes & free), 1)
             if seen is not None and (seen & warps).any():
                 lanes = x.by_warp(parked.lanes & free) & (seen & warps)[:, None]
                 lane = x.first_lane(x.from_warps(lanes))

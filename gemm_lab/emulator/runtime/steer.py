@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gemm_lab.emulator.faults import BarrierFault, MemoryFault
 from gemm_lab.emulator.runtime.arrays import Array
+from gemm_lab.emulator.runtime.blame import Blame
 from gemm_lab.emulator.runtime.groups import Site
 from gemm_lab.emulator.runtime.masks import Mask
 
-if TYPE_CHECKING:
-    from gemm_lab.emulator.runtime.context import Context
-
-__all__ = ["BarrierArrival", "Split", "Stall", "SteerMixin"]
+__all__ = ["BarrierArrival", "Split", "Stall", "Steer"]
 
 MAX_BARRIERS = 16
 
@@ -45,10 +42,10 @@ class Stall:
     site: Site
 
 
-class SteerMixin:
+class Steer(Blame):
     """Decisions that generated code takes at the end of a block."""
 
-    def br(self: Context, p: Array, m: Mask | None, taken: int, other: int) -> int | Split:
+    def br(self, p: Array, m: Mask | None, taken: int, other: int) -> int | Split:
         """A two-way branch on [Ty, Tx, B] booleans."""
         if m is None:
             if p.all():
@@ -64,7 +61,9 @@ class SteerMixin:
             return taken
         return Split([(taken, yes), (other, no)])
 
-    def brx(self: Context, index: Array, m: Mask | None, targets: tuple[int, ...], site: Site) -> int | Split:
+    def brx(
+        self, index: Array, m: Mask | None, targets: tuple[int, ...], site: Site
+    ) -> int | Split:
         """A jump through a table."""
         active = index if m is None else np.broadcast_to(index, self.shape)[m.full()]
         found = np.unique(active)
@@ -73,7 +72,9 @@ class SteerMixin:
             if m is not None:
                 bad = bad & m.array
             lane = self.first_lane(bad)
-            raise MemoryFault("branch table", "index beyond the table", **self.blame_lane(lane, site))
+            raise MemoryFault(
+                "branch table", "index beyond the table", **self.blame_lane(lane, site)
+            )
         if len(found) == 1:
             return targets[int(found[0])]
         ways: dict[int, Array] = {}
@@ -85,7 +86,7 @@ class SteerMixin:
             ways[target] = ways[target] | lanes if target in ways else lanes
         return Split(list(ways.items()))
 
-    def guard(self: Context, p: Array, m: Mask | None, negated: bool) -> Mask:
+    def guard(self, p: Array, m: Mask | None, negated: bool) -> Mask:
         """The lanes of a guarded instruction."""
         lanes = ~p if negated else p
         if m is not None:
@@ -93,7 +94,7 @@ class SteerMixin:
         return Mask(lanes, self.shape)
 
     def bar(
-        self: Context,
+        self,
         barrier: Array,
         count: Array | None,
         m: Mask | None,
@@ -110,7 +111,7 @@ class SteerMixin:
                 return after
         return BarrierArrival(barrier, count, after, site)
 
-    def check_barrier(self: Context, number: int, count: Array | None, site: Site) -> None:
+    def check_barrier(self, number: int, count: Array | None, site: Site) -> None:
         """Barrier numbers are 0 to 15; counts are positive multiples of the warp size."""
         if not 0 <= number < MAX_BARRIERS:
             raise BarrierFault(
@@ -125,14 +126,12 @@ class SteerMixin:
                     where=self.where(site.ins),
                 )
 
-    def on_barrier(self: Context, lanes: Array | None, number: int) -> None:
+    def on_barrier(self, lanes: Array | None, number: int) -> None:
         """Lanes have passed a barrier together; the race detector wants to know."""
         if self.races is not None:
             self.races.barrier(self, lanes, number)
 
-    def bar_arrive(
-        self: Context, barrier: Array, count: Array, m: Mask | None, site: Site
-    ) -> None:
+    def bar_arrive(self, barrier: Array, count: Array, m: Mask | None, site: Site) -> None:
         """bar.arrive: count the warps and go on. The scheduler looks at the sums."""
         numbers = np.broadcast_to(barrier, self.shape).reshape(self.threads, self.B)
         active = np.ones_like(numbers, dtype=bool) if m is None else m.full().reshape(numbers.shape)
@@ -145,15 +144,7 @@ class SteerMixin:
                 self.races.arrive(self, lanes, number)
         self.arrived = True
 
-    def by_warp(self: Context, lanes: Array) -> Array:
-        """[threads, B] booleans as [warps, 32, B], padded with False."""
-        if self.threads % 32:
-            lanes = np.concatenate(
-                [lanes, np.zeros((-self.threads % 32, self.B), dtype=lanes.dtype)]
-            )
-        return lanes.reshape(self.warps, 32, self.B)
-
-    def need(self: Context, m: Mask, members: Array, site: Site) -> Stall | None:
+    def need(self, m: Mask, members: Array, site: Site) -> Stall | None:
         """A .sync operation: None when every member lane of each active warp is here."""
         active = self.by_warp(m.full().reshape(self.threads, self.B))
         named = np.broadcast_to(members, self.shape).reshape(self.threads, self.B)
@@ -173,17 +164,13 @@ class SteerMixin:
         missing = active & ((want & there & ~have) != 0)
         return Stall(site) if missing.any() else None
 
-    def need_all(self: Context, members: Array, site: Site) -> None:
+    def need_all(self, members: Array, site: Site) -> None:
         """A .sync operation of all lanes: each must be in its own member mask."""
         if members.size == 1 and int(members.reshape(-1)[0]) == -1:
             return
         self.need(Mask(np.ones((1, 1, 1), dtype=bool), self.shape), members, site)
 
-    def from_warps(self: Context, lanes: Array) -> Array:
-        """[warps, 32, B] back to [Ty, Tx, B]."""
-        return lanes.reshape(-1, self.B)[: self.threads].reshape(self.shape)
-
-    def whole(self: Context, m: Mask | None, site: Site) -> None:
+    def whole(self, m: Mask | None, site: Site) -> None:
         """An .aligned operation: every live lane of each active warp must be here."""
         if m is None:
             return
@@ -197,7 +184,7 @@ class SteerMixin:
                 **self.blame_lane(self.first_lane(self.from_warps(part)), site),
             )
 
-    def check_set(self: Context, good: Array, m: Mask | None, name: str, site: Site) -> None:
+    def check_set(self, good: Array, m: Mask | None, name: str, site: Site) -> None:
         """A register that may not have been written: fault where it was not."""
         if not self.track:
             return
@@ -210,7 +197,7 @@ class SteerMixin:
             )
 
     def bar_red(
-        self: Context,
+        self,
         barrier: Array,
         count: Array | None,
         m: Mask | None,

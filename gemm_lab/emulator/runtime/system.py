@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gemm_lab.emulator.faults import KernelAssertFault
 from gemm_lab.emulator.runtime.arrays import DTYPES, Array, Shape
+from gemm_lab.emulator.runtime.blame import Blame
 from gemm_lab.emulator.runtime.groups import Site
+from gemm_lab.emulator.runtime.machine import LOCAL_BASE, WARP
 from gemm_lab.emulator.runtime.masks import Mask
 from gemm_lab.emulator.runtime.printf import format_printf, printf_arguments
 
-if TYPE_CHECKING:
-    from gemm_lab.emulator.runtime.context import Context
+__all__ = ["System", "scalar"]
 
-__all__ = ["SystemMixin", "scalar"]
-
-WARP = 32
 CYCLES_A_STEP = 4
 
 
@@ -26,10 +22,19 @@ def scalar(value: int | float, dtype: str) -> Array:
     return np.full((1, 1, 1), value, dtype=DTYPES[dtype])
 
 
-class SystemMixin:
+class System(Blame):
     """Registers that the machine sets, and the way to the host."""
 
-    def _make_special(self: Context, name: str) -> Array:
+    def special(self, name: str) -> Array:
+        """A special register as int32 (int64 for the wide ones), [Ty, Tx, B] or smaller."""
+        found = self._special.get(name)
+        if found is None:
+            found = self._make_special(name)
+            if not name.startswith(("%clock", "%globaltimer")):
+                self._special[name] = found
+        return found
+
+    def _make_special(self, name: str) -> Array:
         base, _, axis = name[1:].partition(".")
         at = "xyzw".find(axis) if axis else -1
         setup = self.setup
@@ -70,7 +75,7 @@ class SystemMixin:
             return scalar((self.steps * CYCLES_A_STEP) & 0x7FFFFFFF, "i32")
         return self._rest_special(base, at)
 
-    def _block_coordinate(self: Context, at: int) -> Array:
+    def _block_coordinate(self, at: int) -> Array:
         gx, gy, _ = self.setup.grid
         ids = self.block_ids
         value = (ids % gx, ids // gx % gy, ids // (gx * gy))[at].astype(np.int32)
@@ -78,7 +83,7 @@ class SystemMixin:
             return scalar(int(value[0]), "i32")
         return value.reshape(1, 1, -1)
 
-    def _rest_special(self: Context, base: str, at: int) -> Array:
+    def _rest_special(self, base: str, at: int) -> Array:
         setup = self.setup
         cluster = setup.cluster
         if base in ("clusterid", "cluster_ctaid"):
@@ -110,26 +115,23 @@ class SystemMixin:
             return scalar(self.smem_bytes, "i32")
         return scalar(0, "i64" if base in ("gridid", "current_graph_exec") else "i32")
 
-    def symbol(self: Context, name: str, offset: int) -> Array:
+    def symbol(self, name: str, offset: int) -> Array:
         """Address of a module variable or the parameter block, [1, 1, 1]."""
         return scalar(self.setup.symbols[name] + offset, "i64")
 
-    def param(self: Context, offset: int, dtype: str) -> Array:
+    def param(self, offset: int, dtype: str) -> Array:
         """A kernel parameter's value, [1, 1, 1]."""
         kind = DTYPES[dtype]
         data = self.setup.param_block[offset : offset + kind.itemsize]
         return np.frombuffer(data, dtype=kind).reshape(1, 1, 1)
 
-    def active_lanes(self: Context, m: Mask | None) -> Array:
+    def active_lanes(self, m: Mask | None) -> Array:
         """Flat numbers of the active lanes, block by block, threads in order."""
-        if m is None:
-            lanes = self.lane_ids.reshape(-1)
-        else:
-            lanes = self.lane_ids[m.full()]
+        lanes = self.lane_ids.reshape(-1) if m is None else self.lane_ids[m.full()]
         order: Array = lanes[np.lexsort((lanes // self.B, lanes % self.B))]
         return order
 
-    def slot_values(self: Context, offset: int, dtype: str, m: Mask | None) -> Array:
+    def slot_values(self, offset: int, dtype: str, m: Mask | None) -> Array:
         """A call slot's values, one an active lane in the order of `active_lanes`."""
         lanes = self.active_lanes(m)
         words = DTYPES[dtype].itemsize // 4
@@ -137,10 +139,8 @@ class SystemMixin:
         data = np.ascontiguousarray(self.local.i32[index])
         return data.view(DTYPES[dtype]).reshape(-1)
 
-    def lane_bytes(self: Context, lane: int, address: int, size: int) -> bytes:
+    def lane_bytes(self, lane: int, address: int, size: int) -> bytes:
         """Bytes that one lane sees at a generic address."""
-        from gemm_lab.emulator.runtime.context import LOCAL_BASE
-
         if LOCAL_BASE <= address < LOCAL_BASE + self.local_bytes:
             first = (address - LOCAL_BASE) // 4
             words = np.arange(first, min(first + -(-size // 4), -(-self.local_bytes // 4)))
@@ -150,7 +150,7 @@ class SystemMixin:
             return b""
         return self.memory.raw(buffer)[address - buffer.address :][:size].tobytes()
 
-    def vprintf(self: Context, slots: tuple[int, ...], m: Mask | None, site: Site) -> None:
+    def vprintf(self, slots: tuple[int, ...], m: Mask | None, site: Site) -> None:
         """printf of each active lane, in order of block and thread."""
         formats = self.slot_values(slots[1], "i64", m)
         arguments = self.slot_values(slots[2], "i64", m)
@@ -171,7 +171,7 @@ class SystemMixin:
             words = slots[0] // 4 * self.lanes + self.active_lanes(m)
             self.local.i32[words] = 1
 
-    def assert_fail(self: Context, slots: tuple[int, ...], m: Mask | None, site: Site) -> None:
+    def assert_fail(self, slots: tuple[int, ...], m: Mask | None, site: Site) -> None:
         """A device assert that failed: always a fault."""
         if m is not None and not m.lanes:
             return
@@ -182,12 +182,12 @@ class SystemMixin:
             "assert failed", f"{message} (line {line})", **self.blame_lane(lane, site)
         )
 
-    def trap(self: Context, m: Mask | None, site: Site) -> None:
+    def trap(self, m: Mask | None, site: Site) -> None:
         """A trap instruction."""
         raise KernelAssertFault(
             "trap", "the kernel gave up", **self.blame_lane(int(self.active_lanes(m)[0]), site)
         )
 
-    def full_shape(self: Context) -> Shape:
+    def full_shape(self) -> Shape:
         """[Ty, Tx, B]."""
         return self.shape

@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gemm_lab.emulator.runtime.arrays import Array
+from gemm_lab.emulator.runtime.machine import Machine
 from gemm_lab.emulator.runtime.masks import Mask
 
-if TYPE_CHECKING:
-    from gemm_lab.emulator.runtime.context import Context
-
-__all__ = ["WarpMixin"]
+__all__ = ["Warps"]
 
 
-class WarpMixin:
+class Warps(Machine):
     """Values are [Ty, Tx, B] or smaller; inside, [warps, 32, B]."""
 
-    def to_warps(self: Context, value: Array) -> Array:
-        """A register by warp and lane; lanes that don't exist read zero."""
-        full = np.broadcast_to(value, self.shape).reshape(self.threads, self.B)
-        if self.threads % 32:
-            full = np.concatenate(
-                [full, np.zeros((-self.threads % 32, self.B), dtype=full.dtype)]
-            )
-        return full.reshape(self.warps, 32, self.B)
-
-    def active_warps(self: Context, m: Mask | None) -> Array:
-        """Active lanes as [warps, 32, B]."""
-        lanes = np.ones((self.threads, self.B), bool) if m is None else m.full().reshape(-1, self.B)
-        return self.by_warp(lanes)
-
     def shfl(
-        self: Context, mode: str, value: Array, b: Array, c: Array, m: Mask | None
+        self, mode: str, value: Array, b: Array, c: Array, m: Mask | None
     ) -> tuple[Array, Array]:
         """shfl.sync: (value, predicate). PTX ISA, "shfl.sync": clamp and segment mask in c."""
         v = self.to_warps(value)
@@ -60,7 +42,7 @@ class WarpMixin:
         result = np.take_along_axis(v, source.astype(np.int64), axis=1)
         return self.from_warps(result), self.from_warps(np.broadcast_to(inside, v.shape))
 
-    def ballot(self: Context, p: Array, members: Array, m: Mask | None) -> Array:
+    def ballot(self, p: Array, members: Array, m: Mask | None) -> Array:
         """vote.sync.ballot as int32."""
         bits = np.int64(1) << np.arange(32, dtype=np.int64).reshape(1, 32, 1)
         votes = self.to_warps(p) & self.active_warps(m)
@@ -68,7 +50,7 @@ class WarpMixin:
         total = np.where(votes, bits, 0).sum(axis=1, keepdims=True) & named
         return self.from_warps(total.astype(np.uint32).view(np.int32))
 
-    def vote(self: Context, mode: str, p: Array, members: Array, m: Mask | None) -> Array:
+    def vote(self, mode: str, p: Array, members: Array, m: Mask | None) -> Array:
         """vote.sync.all, .any or .uni."""
         bits = np.int64(1) << np.arange(32, dtype=np.int64).reshape(1, 32, 1)
         named = (self.to_warps(members).astype(np.int64) & bits) != 0
@@ -83,9 +65,7 @@ class WarpMixin:
             result = (yes == of) | (yes == 0)
         return self.from_warps(np.broadcast_to(result, votes.shape))
 
-    def match(
-        self: Context, mode: str, value: Array, members: Array, m: Mask | None
-    ) -> tuple[Array, Array]:
+    def match(self, mode: str, value: Array, members: Array, m: Mask | None) -> tuple[Array, Array]:
         """match.any or match.all: (mask of lanes with the same value, predicate)."""
         v = self.to_warps(value)
         bits = np.int64(1) << np.arange(32, dtype=np.int64)
@@ -94,7 +74,9 @@ class WarpMixin:
         same = (v[:, :, None] == v[:, None, :]) & active[:, None, :]
         found = (same * bits.reshape(1, 1, 32, 1)).sum(axis=2) & named
         if mode == "all":
-            all_same = found == (named & (active * bits.reshape(1, 32, 1)).sum(axis=1, keepdims=True))
+            all_same = found == (
+                named & (active * bits.reshape(1, 32, 1)).sum(axis=1, keepdims=True)
+            )
             found = np.where(all_same, found, 0)
         else:
             all_same = found != 0
@@ -103,7 +85,7 @@ class WarpMixin:
             self.from_warps(all_same),
         )
 
-    def redux(self: Context, op: str, value: Array, members: Array, m: Mask | None) -> Array:
+    def redux(self, op: str, value: Array, members: Array, m: Mask | None) -> Array:
         """redux.sync over the active member lanes of each lane's mask."""
         v = self.to_warps(value)
         bits = np.int64(1) << np.arange(32, dtype=np.int64)
@@ -126,7 +108,7 @@ class WarpMixin:
         filled = np.where(pairs, spread, np.array(neutral).astype(v.dtype))
         return self.from_warps(table[op].reduce(filled, axis=2))
 
-    def elect(self: Context, members: Array, m: Mask | None) -> tuple[Array, Array]:
+    def elect(self, members: Array, m: Mask | None) -> tuple[Array, Array]:
         """elect.sync: (leader's lane, whether this lane is it): the lowest member."""
         active = self.active_warps(m)
         bits = np.int64(1) << np.arange(32, dtype=np.int64).reshape(1, 32, 1)

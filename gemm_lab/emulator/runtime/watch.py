@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gemm_lab.emulator.runtime.access import Base
 from gemm_lab.emulator.runtime.arrays import Array
+from gemm_lab.emulator.runtime.blame import Blame
 from gemm_lab.emulator.runtime.groups import Site
 from gemm_lab.emulator.runtime.masks import Mask
 
-if TYPE_CHECKING:
-    from gemm_lab.emulator.runtime.context import Context
-
-__all__ = ["WatchMixin"]
+__all__ = ["Watching"]
 
 
-class WatchMixin:
+class Watching(Blame):
     """Called from watched code only."""
 
-    def seen(self: Context, base: Base) -> None:
+    def seen(self, base: Base) -> None:
         """A group of accesses was checked and is about to happen."""
         if base.mask is not None and not base.mask.lanes:
             return
@@ -32,16 +28,16 @@ class WatchMixin:
         if self.races is not None:
             self.races.access(self, base, shared)
 
-    def fence(self: Context, m: Mask | None, site: Site) -> None:
+    def fence(self, m: Mask | None, site: Site) -> None:
         """A memory fence."""
         if self.races is not None:
             self.races.fence()
 
-    def warp_sync(self: Context, members: Array, m: Mask | None) -> None:
+    def warp_sync(self, members: Array, m: Mask | None) -> None:
         """__syncwarp orders the accesses of a warp's lanes."""
         if self.races is not None:
             self.races.warp_sync(self, self.active_warps(m).any(axis=1))
 
-    def thread_grid(self: Context, value: Array) -> Array:
+    def thread_grid(self, value: Array) -> Array:
         """A register's values as [threads, B]."""
         return np.broadcast_to(value, self.shape).reshape(self.threads, self.B)
