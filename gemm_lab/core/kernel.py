@@ -144,6 +144,7 @@ class TensorMapSpec:
 
     `dims` are elements, innermost first; `strides_bytes` are those of dims 1 and up; `box` is
     the tile that one instruction moves, in elements. Out-of-bounds elements read as zero.
+    `round_tf32` asks the copy engine to round fp32 to tf32 on the way.
     """
 
     operand: Literal["a", "b", "c"]
@@ -152,6 +153,7 @@ class TensorMapSpec:
     strides_bytes: tuple[int, ...]
     box: tuple[int, ...]
     swizzle: Swizzle = "none"
+    round_tf32: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ _DATA_TYPES = {
     "int8": "CU_TENSOR_MAP_DATA_TYPE_UINT8",
     "int32": "CU_TENSOR_MAP_DATA_TYPE_INT32",
 }
+_ROUND_TF32 = "CU_TENSOR_MAP_DATA_TYPE_TFLOAT32"
 _SWIZZLES = {"none": "NONE", "32B": "32B", "64B": "64B", "128B": "128B"}
 _SWIZZLE_BYTES = {"32B": 32, "64B": 64, "128B": 128}
 
@@ -75,7 +76,10 @@ def encode_tensor_map(spec: TensorMapSpec, address: int) -> bytes:
     driver = _bindings()
     rank = len(spec.dims)
     status, tensor_map = driver.cuTensorMapEncodeTiled(
-        getattr(driver.CUtensorMapDataType, _DATA_TYPES[spec.dtype.name]),
+        getattr(
+            driver.CUtensorMapDataType,
+            _ROUND_TF32 if spec.round_tf32 else _DATA_TYPES[spec.dtype.name],
+        ),
         rank,
         address,
         [driver.cuuint64_t(d) for d in spec.dims],

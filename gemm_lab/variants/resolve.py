@@ -227,6 +227,7 @@ def _tensor_maps(
             strides_bytes=(leading * element.size_bytes, batch_stride * element.size_bytes),
             box=(*(int(b) for b in box), *([1] * (3 - len(box)))),
             swizzle=swizzle,
+            round_tf32=operand in "ab" and spec.dtype.name == "tf32",
         )
     return found
 
