@@ -42,6 +42,12 @@ COMMANDS: dict[str, CommandEntry] = {
             "compare",
             "Same, faster, slower or unclear: two kernels, or two recorded runs.",
         ),
+        CommandEntry(
+            "experiment",
+            "gemm_lab.cli.experiment",
+            "app",
+            "One law of the hardware each: bandwidth over occupancy.",
+        ),
         CommandEntry("results", "gemm_lab.cli.results", "results", "Show a file of measurements."),
         CommandEntry(
             "list", "gemm_lab.cli.list", "list_variants", "The ladder: every kernel and its knobs."
