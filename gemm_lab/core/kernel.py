@@ -53,6 +53,10 @@ class Config(Mapping[str, TunableValue]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Mapping) and dict(other) == self._values
 
+    def __reduce__(self) -> tuple[type[Config], tuple[dict[str, TunableValue]]]:
+        # Hashes of text differ from process to process: the other side makes its own.
+        return (Config, (self._values,))
+
     def __repr__(self) -> str:
         return f"Config({self})"
 

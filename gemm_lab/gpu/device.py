@@ -7,7 +7,13 @@ from typing import Any
 
 from gemm_lab.errors import NoGpuError, UsageError
 from gemm_lab.gpu._cuda import Cuda, cuda
-from gemm_lab.gpu.faults import INSUFFICIENT_DRIVER, NO_DEVICE, status_of
+from gemm_lab.gpu.faults import (
+    INSUFFICIENT_DRIVER,
+    NO_DEVICE,
+    NO_FORK,
+    NOT_INITIALIZED,
+    status_of,
+)
 
 __all__ = ["DeviceLimits", "GpuInfo", "NoGpu", "cuda_version_text", "device_info", "find_gpu"]
 
@@ -134,6 +140,8 @@ def _why_none(found: Cuda, fault: BaseException) -> NoGpu:
             reason="the NVIDIA driver finds no device",
             mend="check `nvidia-smi` and CUDA_VISIBLE_DEVICES",
         )
+    if status == NOT_INITIALIZED:
+        return NoGpu(reason="CUDA does not start in this process", mend=NO_FORK)
     # CUDA calls a driver that is not there "insufficient" too.
     if driver == 0:
         return NoGpu(

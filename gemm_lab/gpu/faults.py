@@ -16,6 +16,7 @@ __all__ = ["POISONING", "status_of", "translate", "translated"]
 
 INVALID_VALUE = 1
 OUT_OF_MEMORY = 2
+NOT_INITIALIZED = 3
 INSUFFICIENT_DRIVER = 35
 NO_DEVICE = 100
 INVALID_DEVICE = 101
@@ -35,6 +36,11 @@ POISONING: dict[int, str] = {
     718: "a jump to an invalid address",
     719: "an unspecified fault",
 }
+
+NO_FORK = (
+    "a forked child cannot use the CUDA that its parent started: "
+    "multiprocessing.get_context('spawn') makes children that can"
+)
 
 _IMAGE: dict[int, str] = {
     200: "the file is no valid cubin",
@@ -66,6 +72,8 @@ def translate(fault: BaseException, doing: str) -> GemmLabError:
             f"{doing} failed: the device is out of memory",
             hint="take a smaller shape, or end what else uses the device (nvidia-smi lists it)",
         )
+    if status == NOT_INITIALIZED:
+        return LaunchError(f"{doing} failed: CUDA does not start in this process", hint=NO_FORK)
     if status == LAUNCH_OUT_OF_RESOURCES:
         return ResourceError(
             f"{doing} failed: the block needs more registers or threads than there are",

@@ -88,6 +88,12 @@ def _check_threads(
     if threads > facts.max_threads_per_block:
         # Registers are given out to whole warps, 8 a thread at a time.
         fitting = limits.registers_per_block // (-(-threads // 32) * 32) // 8 * 8
+        if facts.registers_per_thread <= fitting:
+            raise ResourceError(
+                f"{what}: {threads} threads, and the kernel was compiled for at most "
+                f"{facts.max_threads_per_block}",
+                hint="fewer threads a block, or launch bounds that allow as many",
+            )
         raise ResourceError(
             f"{what}: {threads} threads with {facts.registers_per_thread} registers each; the "
             f"device has {limits.registers_per_block} registers a block, so this kernel runs "

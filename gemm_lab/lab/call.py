@@ -13,7 +13,7 @@ from gemm_lab.gpu.arrays import ArrayView, empty_output, may_overlap, view
 from gemm_lab.gpu.streams import on_stream, wait_for
 from gemm_lab.lab.choose import choose_variant
 from gemm_lab.lab.execute import Addresses, Executor
-from gemm_lab.lab.operands import choose_layout, matrix, place
+from gemm_lab.lab.operands import Placed, choose_layout, matrix, place
 from gemm_lab.lab.outputs import bring_back, overlaps_itself, place_bias, place_out
 from gemm_lab.lab.prepare import Request, build_executor
 from gemm_lab.lab.question import arithmetic_of, home, shape_of
@@ -168,12 +168,34 @@ class Call:
         bias: ArrayView | None,
     ) -> None:
         """On the current stream: place the operands, launch, bring the result back."""
+        uploads: list[Placed] = []
+        try:
+            self._launch(backend, request, problem, a, b, c, bias, uploads)
+        finally:
+            if a.device is None:
+                for placed in uploads:
+                    if placed.owner is not None:
+                        backend.free(placed.owner)
+
+    def _launch(
+        self,
+        backend: Any,
+        request: Request,
+        problem: GemmProblem,
+        a: ArrayView,
+        b: ArrayView,
+        c: ArrayView,
+        bias: ArrayView | None,
+        placed: list[Placed],
+    ) -> None:
+        """The same; `placed` takes whatever was laid in the backend's memory."""
         layout = problem.layout
         aligned: frozenset[str] = frozenset()
         while True:
             placed_a = place(a, layout[0], backend, name="a", aligned="a" in aligned)
             placed_b = place(b, layout[1], backend, name="b", aligned="b" in aligned)
             placed_c = place_out(problem, c, backend, aligned="c" in aligned)
+            placed += (placed_a, placed_b, placed_c)
             strides = Strides(
                 lda=placed_a.ld,
                 ldb=placed_b.ld,
@@ -192,6 +214,7 @@ class Call:
                     raise
                 aligned |= error.alignment_of
         placed_bias = place_bias(bias, backend)
+        placed.append(placed_bias)
         executor(Addresses(*addresses, placed_bias.address))
         copies = [p.copied for p in (placed_a, placed_b, placed_c) if p.copied]
         for text in copies:

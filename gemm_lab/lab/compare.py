@@ -207,10 +207,16 @@ def _ratio(a: Measurement, b: Measurement, confidence: float) -> tuple[Basis, Ra
         return "none", None
     if a.group is not None and a.group == b.group and len(a.samples_ms) == len(b.samples_ms):
         return "rounds", paired_interval(a.samples_ms, b.samples_ms, confidence)
-    if a.baseline is not None and b.baseline is not None:
+    if _has_library(a) and _has_library(b):
         return "baseline", runs_interval(_to_library(a), _to_library(b), confidence)
     speeds_a, speeds_b = [1 / x for x in a.samples_ms], [1 / x for x in b.samples_ms]
     return "times", runs_interval(speeds_a, speeds_b, confidence)
+
+
+def _has_library(m: Measurement) -> bool:
+    """Whether every sample has a time of the library beside it, above zero."""
+    beside = () if m.baseline is None else m.baseline.samples_ms
+    return len(beside) == len(m.samples_ms) and min(beside) > 0
 
 
 def _to_library(m: Measurement) -> list[float]:

@@ -111,8 +111,10 @@ def describe(
     )
 
 
-def _resources(compiled: CompiledKernel, executor: Executor) -> MeasuredResources:
-    """Of the launch that needs most registers a block."""
+def _resources(compiled: CompiledKernel, executor: Executor) -> MeasuredResources | None:
+    """Of the launch that needs most registers a block; None when nothing is launched."""
+    if not executor.plan.launches:
+        return None
 
     def need(launch: KernelLaunch) -> int:
         x, y, z = launch.block

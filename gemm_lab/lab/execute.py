@@ -58,7 +58,9 @@ class Executor:
         chunk = min(shape.batch, MAX_BATCH) if variant.batched else 1
         self._chunks: list[_Chunk] = []
         made: dict[int, tuple[LaunchPlan, list[_Step]]] = {}
-        for first in range(0, shape.batch, max(chunk, 1)):
+        # Nothing is launched for an empty C.
+        count_all = 0 if 0 in (shape.m, shape.n) else shape.batch
+        for first in range(0, count_all, max(chunk, 1)):
             count = min(chunk, shape.batch - first)
             if count not in made:
                 part = Shape(m=shape.m, n=shape.n, k=depth, batch=count)
@@ -67,15 +69,11 @@ class Executor:
                 )
                 made[count] = (plan_, self._steps(plan_, part))
             self._chunks.append(_Chunk(first=first, plan=made[count][0], steps=made[count][1]))
-        self.plan = self._chunks[0].plan
+        self.plan = self._chunks[0].plan if self._chunks else LaunchPlan(launches=())
         # The ordinary call: one step, no workspace, no offsets.
-        only = self._chunks[0]
-        self._single = (
-            only.steps[0]
-            if len(self._chunks) == 1 and len(only.steps) == 1 and not only.plan.workspace_bytes
-            else None
-        )
-
+        self._single: _Step | None = None
+        if len(self._chunks) == 1 and len(self._chunks[0].steps) == 1:
+            self._single = None if self.plan.workspace_bytes else self._chunks[0].steps[0]
         self.is_single = self._single is not None and not problem.bias
         if self._single is not None:
             order = self._single.names
@@ -111,10 +109,12 @@ class Executor:
                 if chunk.plan.workspace_zero:
                     self.backend.fill(space, 0)
             address = 0 if space is None else self.backend.address(space)
-            for step in chunk.steps:
-                step.prepared.launch(step.pick(moved, address), stream)
-            if space is not None:
-                self.backend.free(space)
+            try:
+                for step in chunk.steps:
+                    step.prepared.launch(step.pick(moved, address), stream)
+            finally:
+                if space is not None:
+                    self.backend.free(space)
 
     def _steps(self, plan_: LaunchPlan, part: Shape) -> list[_Step]:
         found = []

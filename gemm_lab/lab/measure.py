@@ -265,8 +265,18 @@ def _with_times(measured: Measurement, index: int, timed: TimedGroup) -> Measure
         else paired_ratio(timed.baseline.samples_ms, own.samples_ms),
         clocks=timed.clocks,
         warm_median_ms=timed.warm_median_ms[index],
-        warnings=(*measured.warnings, *timed.warnings),
+        warnings=(*measured.warnings, *timed.warnings, *_unresolved(own, timed.baseline)),
     )
+
+
+def _unresolved(own: Samples, library: TimedBaseline | None) -> tuple[str, ...]:
+    """Why there is no rate or no ratio, when the clock gave a time of nothing."""
+    found = []
+    if own.samples_ms and min(own.samples_ms) <= 0:
+        found.append("a sample took 0 ms, less than the clock resolves: no ratio, perhaps no rate")
+    if library is not None and library.samples_ms and min(library.samples_ms) <= 0:
+        found.append(f"a sample of {library.name} took 0 ms: no ratio")
+    return tuple(found)
 
 
 def _baseline(found: TimedBaseline | None, flop_count: int) -> Baseline | None:
