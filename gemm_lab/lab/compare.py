@@ -25,6 +25,10 @@ from gemm_lab.errors import UsageError
 from gemm_lab.lab.results import Results
 
 __all__ = [
+    "CONFIDENCE",
+    "MARGIN",
+    "SHORT_MARGIN",
+    "SHORT_MS",
     "Basis",
     "Comparison",
     "Comparisons",
