@@ -65,14 +65,15 @@ def verify(problem: GemmProblem, matrices: Matrices, *, rows: Array | None = Non
     wrong, square_error, square_expected, largest_bound = 0, 0.0, 0.0, 0.0
     for start, stop in _runs(chosen, step):
         block = slice(start, stop)
-        ref = reference(
-            problem,
-            matrices.a(block),
-            b,
-            None if matrices.c_before is None else matrices.c_before(block),
-            matrices.bias,
-            row0=start,
-        )
+        with _quiet(namespace(b)):
+            ref = reference(
+                problem,
+                matrices.a(block),
+                b,
+                None if matrices.c_before is None else matrices.c_before(block),
+                matrices.bias,
+                row0=start,
+            )
         found = _compare(problem, ref.expected, ref.bound, matrices.c_after(block), start)
         wrong += found.wrong
         square_error += found.square_error

@@ -17,6 +17,15 @@ _BEHIND_K = (
     "turn ago, and never multiplied: the guard saves work alone"
 )
 
+_NOT_MINE = (
+    "a thread without a share of its own reads an element that lies inside the matrix, and write "
+    "leaves it out: that guard is the one that counts"
+)
+_READ_MINE = (
+    "const bool inside = mine(i) && outer < outers && inner < inners;",
+    "const bool inside = true && outer < outers && inner < inners;",
+)
+
 EQUIVALENT: dict[str, dict[Edit, str]] = {
     "naive": {},
     "y_first": {},
@@ -27,12 +36,14 @@ EQUIVALENT: dict[str, dict[Edit, str]] = {
             "if (beta != compute_t(0)) x += beta * compute_t(*c_ptr);",
             "if (true) x += beta * compute_t(*c_ptr);",
         ): _BETA,
+        _READ_MINE: _NOT_MINE,
     },
     "warp_tiled": {
         (
             "if (beta != compute_t(0)) x += beta * compute_t(*c_ptr);",
             "if (true) x += beta * compute_t(*c_ptr);",
         ): _BETA,
+        _READ_MINE: _NOT_MINE,
         ("if (k_next < K) {", "if (k_next <= K) {"): _BEHIND_K,
         ("if (k_next < K) {", "if (true) {"): _BEHIND_K,
         (

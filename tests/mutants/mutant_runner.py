@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mutant_edits import Mutant, mutants
+from small_tunables import small_requests
 
 from gemm_lab import jit
 from gemm_lab.core.kernel import CompiledKernel, KernelSpec, RenderedKernel
@@ -14,7 +14,6 @@ from gemm_lab.core.problem import GemmProblem, Shape
 from gemm_lab.emulator import PtxError
 from gemm_lab.emulator.backend import EmulatorBackend
 from gemm_lab.emulator.options import Options
-from gemm_lab.errors import RuleError
 from gemm_lab.lab.check import CheckCase, check_cases
 from gemm_lab.lab.prepare import Request
 from gemm_lab.lab.trial import make_executor
@@ -22,17 +21,6 @@ from gemm_lab.lab.workbench import Workbench
 from gemm_lab.variants import Variant, render
 
 ARCH = "sm_80"
-# Small tiles compile fast, and a small problem has many of them. By name of tunable: a variant
-# takes the sets of which it has the most, as far as they keep its rules.
-SMALL: tuple[Mapping[str, int], ...] = (
-    {"BM": 32, "BN": 64, "BK": 8, "WM": 32, "WN": 32, "TM": 8, "TN": 4, "STAGES": 2, "GROUP_M": 2},
-    {"BM": 32, "BN": 64, "BK": 6, "WM": 32, "WN": 32, "TM": 8, "TN": 4, "STAGES": 3, "GROUP_M": 2},
-    {"BM": 64, "BN": 64, "BK": 8, "WM": 32, "WN": 64, "TM": 8, "TN": 8, "STAGES": 3, "GROUP_M": 2},
-    {"BLOCK_SIZE": 32, "TILE": 4, "BK": 8},
-    {"BLOCK_SIZE": 24, "TILE": 2, "BK": 5},
-    {"BLOCK_SIZE": 16},
-    {},
-)
 MOST_CONFIGS = 2
 
 
@@ -92,27 +80,16 @@ def subject(variant: Variant) -> Subject | None:
     """None when the emulator does not run the variant, or it is none for CUDA cores."""
     if "fp32" not in variant.dtypes:
         return None
+    backend = EmulatorBackend(arch=ARCH)
+    try:
+        requests = small_requests(variant, "fp32", backend, most=MOST_CONFIGS, arch=ARCH)
+    except PtxError:
+        return None
     problem = GemmProblem(
         shape=Shape(m=1, n=1, k=1),
         dtype=variant.support("fp32").dtype,
         out=variant.support("fp32").dtype.default_out,
     )
-    requests: list[Request] = []
-    bench, backend = Workbench(), EmulatorBackend(arch=ARCH)
-    for small in sorted(SMALL, key=lambda s: -len(set(s) & set(variant.tunables))):
-        known = {k: v for k, v in small.items() if k in variant.tunables}
-        if requests and len(known) < len(requests[0].config) / 2:
-            break
-        request = Request.of(variant, "fp32", known, arch=ARCH)
-        try:
-            make_executor(bench, backend, request, problem)
-        except RuleError:
-            continue
-        except PtxError:
-            return None
-        requests.append(request)
-        if len(requests) == MOST_CONFIGS:
-            break
     return Subject(variant, tuple(requests), cases(problem))
 
 
