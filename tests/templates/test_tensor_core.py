@@ -77,17 +77,40 @@ def test_the_defaults_compile_for_every_dtype_and_layout_and_do_not_spill(name: 
         assert not re.search(r": warning #", kernel.log), f"{case}: {kernel.log}"
 
 
-def test_each_dtype_uses_its_instruction_and_its_way_to_transpose() -> None:
-    for dtype, instruction in MMA.items():
-        _, spec = specified("async_copy", dtype, "nn", BN=128)
-        (kernel,) = compiled([render(*specified("async_copy", dtype, "nn"))])
-        steps = int(spec.config["BK"]) * spec.dtype.storage.size_bytes // 32
-        fragments = 4 * 8 * steps
-        assert kernel.ptx.count(f"mma.sync.aligned.{instruction}") == fragments
-        assert ("ldmatrix.sync.aligned.m8n8.x4.trans" in kernel.ptx) == (dtype in ("fp16", "bf16"))
-        assert ("cvt.rna.tf32.f32" in kernel.ptx) == (dtype == "tf32")
-        assert ("prmt.b32" in kernel.ptx) == (dtype == "int8")
-        assert "cp.async.cg.shared.global" in kernel.ptx
+@pytest.mark.parametrize(("dtype", "instruction"), MMA.items())
+def test_each_dtype_uses_its_instruction_and_its_way_to_transpose(
+    dtype: str, instruction: str
+) -> None:
+    variant, spec = specified("async_copy", dtype, "nn")
+    (kernel,) = compiled([render(variant, spec)])
+    steps = int(spec.config["BK"]) * spec.dtype.storage.size_bytes // 32
+    fragments = 4 * 8 * steps
+    assert kernel.ptx.count(f"mma.sync.aligned.{instruction}") == fragments
+    assert ("ldmatrix.sync.aligned.m8n8.x4.trans" in kernel.ptx) == (dtype != "tf32")
+    assert ("ld.shared.v4.b32" in kernel.ptx) == (dtype == "tf32")
+    assert ("cvt.rna.tf32.f32" in kernel.ptx) == (dtype == "tf32")
+    assert ("prmt.b32" in kernel.ptx) == (dtype == "int8")
+    assert "cp.async.cg.shared.global" in kernel.ptx
+
+
+@pytest.mark.parametrize(("arch", "rounding"), [("sm_80", "rna"), ("sm_90", "rn")])
+def test_tf32_is_rounded_once_where_a_register_lies_on_the_way(arch: str, rounding: str) -> None:
+    for name in ("mma", "wmma"):
+        variant, spec = specified(name, "tf32", "nt", arch=arch)
+        (kernel,) = compiled([render(variant, spec)])
+        c = {key: int(spec.config[key]) for key in ("BM", "BN", "BK", "WM", "WN")}
+        threads = c["BM"] // c["WM"] * (c["BN"] // c["WN"]) * 32
+        staged = (c["BM"] + c["BN"]) * c["BK"] // threads  # words of a tile in a thread
+        assert kernel.ptx.count(f"cvt.{rounding}.tf32.f32") == 2 * staged, name  # first tile, loop
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "tf32"])
+def test_wmma_says_that_its_operands_lie_in_shared_memory(dtype: str) -> None:
+    kernels = [render(*specified("wmma", dtype, layout)) for layout in ("nt", "tn")]
+    for kernel in compiled(kernels):
+        loads = re.findall(r"wmma\.load\.\S+", kernel.ptx)
+        assert loads
+        assert all(".shared." in load for load in loads)
 
 
 @pytest.mark.parametrize("vec_bytes", [8, 4, 2])
@@ -147,8 +170,11 @@ def test_split_k_adds_a_reduction_and_its_workspace() -> None:
     variant, spec = specified("async_copy", "bf16", "nt", SPLIT_K=5)
     parts = plan(variant, spec, shape, strides, 132)
     assert [step.entry for step in parts.launches] == ["async_copy", "async_copy_reduce"]
-    assert parts.launches[0].grid == (2, 5, 2)
+    assert parts.launches[0].grid == (3, 5, 2)
+    assert parts.launches[1].grid == (7, 1, 2)  # a thread for 8 neighbours in C
     assert parts.workspace_bytes == 5 * 2 * 48 * 272 * 4
+    variant, spec = specified("async_copy", "bf16", "nt", SPLIT_K=64)
+    assert plan(variant, spec, shape, strides, 132).launches[1].grid == (51, 1, 2)  # 8 threads
 
 
 @pytest.mark.parametrize("name", RUNGS)
