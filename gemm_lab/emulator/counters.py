@@ -31,18 +31,19 @@ def _distinct(values: Array) -> Array:
     return found
 
 
-def wavefronts(byte: Array, size_bytes: int) -> tuple[int, int]:
+def wavefronts(byte: Array, size_bytes: int, parts: int = 0) -> tuple[int, int]:
     """(wavefronts, least possible) of shared accesses; byte is [warps, 32, B], -1 where absent.
 
     Up to 4 bytes a lane the warp goes together; 8 bytes likewise, by pairs of banks; 16 bytes go
-    by half-warps. Lanes with one address share. This reproduces ncu's conflicts on the ladder.
+    by half-warps, the rows of ldmatrix by `parts` of eight lanes. Lanes with one address share. This reproduces ncu's conflicts on the ladder.
     """
     if size_bytes <= 4:
-        unit, banks, parts = 4, BANKS, 1
+        unit, banks, split = 4, BANKS, 1
     elif size_bytes == 8:
-        unit, banks, parts = 8, BANKS // 2, 1
+        unit, banks, split = 8, BANKS // 2, 1
     else:
-        unit, banks, parts = 16, BANKS // 4, 2
+        unit, banks, split = 16, BANKS // 4, 2
+    parts = parts or split
     warps, lanes, blocks = byte.shape
     segment = np.where(byte < 0, -1, byte // unit)
     segment = segment.reshape(warps * parts, lanes // parts, blocks)
@@ -120,13 +121,16 @@ class Counter:
         active = lanes >= 0
         requests = int(active.any(axis=1).sum())
         count = int(active.sum())
+        matrix = "matrix" in group.accesses[0].site.ins.name
         conflicts: dict[tuple[int, int], tuple[int, int]] = {}
         out = []
         for access, size in self._merge(lanes, active, group):
             shift = (access.offset - group.lo) % 128
             key = (shift, size)
             if key not in conflicts:
-                conflicts[key] = wavefronts(np.where(active, lanes + shift, -1), size)
+                conflicts[key] = wavefronts(
+                    np.where(active, lanes + shift, -1), size, 4 if matrix else 0
+                )
             waves, ideal = conflicts[key]
             out.append((access, f"s{group.kind}", requests, waves, waves - ideal))
             out.append((access, f"b{group.kind}", 0, 0, count * size))

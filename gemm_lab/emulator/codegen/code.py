@@ -8,10 +8,12 @@ import numpy as np
 
 from gemm_lab.emulator.codegen import (
     ops_arith,
+    ops_async,
     ops_bits,
     ops_convert,
     ops_data,
     ops_memory,
+    ops_tensor,
     ops_warp,
 )
 from gemm_lab.emulator.codegen.emitter import BlockEmitter, Emit
@@ -27,7 +29,9 @@ from gemm_lab.emulator.runtime.memory import HEAP_BASE
 
 __all__ = ["Code", "known_operations"]
 
-MODULES = (ops_arith, ops_bits, ops_convert, ops_data, ops_memory, ops_warp)
+MODULES = (
+    ops_arith, ops_async, ops_bits, ops_convert, ops_data, ops_memory, ops_tensor, ops_warp,
+)
 TABLE: dict[str, Emit] = {name: emit for module in MODULES for name, emit in module.OPS.items()}
 VOLATILE = frozenset({"volatile", "acquire", "relaxed"})
 

@@ -12,12 +12,15 @@ from gemm_lab.emulator.runtime.groups import Access, AccessGroup, Site
 
 __all__ = ["MEMORY_OPS", "BlockPlan", "memory_facts"]
 
-MEMORY_OPS = frozenset({"ld", "st", "atom", "red", "ldu"})
+MEMORY_OPS = frozenset({"ld", "st", "atom", "red", "ldu", "ldmatrix", "stmatrix"})
+OPERATIONS = {"ldu": "ld", "red": "atom", "ldmatrix": "ld", "stmatrix": "st"}
 SPACES = ("global", "shared", "local", "const", "param")
 
 
 def memory_facts(ins: Instr) -> tuple[str, str, int, int] | None:
     """(space, PTX type, vector width, index of the address operand) of a load, store or atomic."""
+    if ins.name in ("ldmatrix", "stmatrix"):
+        return "shared", "b32", 4, 1 if ins.name == "ldmatrix" else 0
     kinds = [mod for mod in ins.mods if mod in TYPE_BYTES]
     if not kinds:
         return None
@@ -48,7 +51,7 @@ class BlockPlan:
                 facts = memory_facts(ins)
                 if facts is not None and len(ins.operands) > facts[3]:
                     space, kind, width, at = facts
-                    operation = {"ldu": "ld", "red": "atom"}.get(ins.name, ins.name)
+                    operation = OPERATIONS.get(ins.name, ins.name)
                     mem = ins.operands[at]
                     if space in ("shared", "generic") and operation != previous:
                         epoch += 1
@@ -61,18 +64,11 @@ class BlockPlan:
                         spot = epoch if space in ("shared", "generic") else 0
                         own = ins.line if ins.guard is not None or operation == "atom" else -1
                         low = mem.offset % max(align, 4)
+                        rows = ins.mods if "matrix" in ins.name else ()
+                        apart = id(ins) if own >= 0 else 0
                         key = (
-                            operation,
-                            space,
-                            base,
-                            version,
-                            unit,
-                            align,
-                            low,
-                            spot,
-                            own,
-                            id(ins) if own >= 0 else 0,
-                        )
+                            operation, space, base, version, unit, align, low, spot, apart, rows,
+                        )  # fmt: skip
                         group = groups.get(key)
                         if group is None:
                             group = groups[key] = AccessGroup(operation, space, unit, align, [])

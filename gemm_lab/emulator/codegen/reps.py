@@ -37,6 +37,9 @@ def choose_reps(program: Program) -> list[str]:
         if not kinds or (ins.name in WEIGHTLESS and kinds[-1] not in ("f32", "f64")):
             return
         dsts, srcs = split_operands(ins)
+        if ins.name in ("mma", "wmma", "wgmma"):
+            # Only accumulators are what the types at both ends say.
+            srcs = srcs[-1:] if "mma" in (ins.name, *ins.mods) and ins.name != "wgmma" else ()
         for operands, kind in ((dsts, kinds[0]), (srcs, kinds[-1])):
             weight = 1 if kind in ("f32", "f64") else -1 if kind[0] in "us" else 0
             if ins.name in ("setp", "selp") and operands is dsts and ins.name == "setp":

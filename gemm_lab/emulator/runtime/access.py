@@ -135,7 +135,7 @@ class Accesses(Blame):
                     raise self.memory_fault("out of bounds", bad, a, access, g, m)
         if g.align > 1 and int(np.bitwise_or.reduce(d, axis=None)) & (g.align - 1):
             self._misaligned(a, g, m)
-        if self.track and g.kind != "none":
+        if self.track and g.kind not in ("none", "cp"):
             self._track_shared(d, low, high + extent, a, g, m)
         return self.shared_base(d, g, m)
 
@@ -287,7 +287,7 @@ class Accesses(Blame):
         good = written.take(flat)
         if good.all():
             return
-        if g.kind != "st":
+        if g.kind not in ("st", "cp"):
             bad = ~good
             if m is not None:
                 bad = bad & m.array

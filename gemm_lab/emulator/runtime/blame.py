@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gemm_lab.emulator.faults import MemoryFault, Where
+from gemm_lab.emulator.faults import BarrierFault, MemoryFault, Where
 from gemm_lab.emulator.ptx.ir import Instr
 from gemm_lab.emulator.runtime.arrays import Array
 from gemm_lab.emulator.runtime.groups import Access, AccessGroup, Site
@@ -67,7 +67,7 @@ class Blame(Machine):
         lane = self.first_lane(bad)
         at = int(np.broadcast_to(address, self.shape).reshape(-1)[lane]) + access.offset
         count = int(np.count_nonzero(np.broadcast_to(bad, self.shape)))
-        verb = {"ld": "load", "st": "store", "atom": "atomic"}[group.kind]
+        verb = {"ld": "load", "st": "store", "atom": "atomic", "cp": "copy"}[group.kind]
         text = f"{group.space} {verb} of {access.size_bytes} bytes at {at:#x}"
         hint = None
         if kind == "misaligned":
@@ -94,3 +94,25 @@ class Blame(Machine):
             past = at - buffer.end
             return f"{past} bytes past the end of {buffer.name} ({buffer.size_bytes} bytes)"
         return f"it crosses the end of {buffer.name} ({buffer.size_bytes} bytes)"
+
+    def whole(self, m: Mask | None, site: Site) -> None:
+        """An .aligned operation: every live lane of each active warp must be here."""
+        if m is None:
+            return
+        active = self.by_warp(m.full().reshape(self.threads, self.B))
+        lanes = np.ones((self.threads, self.B), dtype=bool)
+        part = active.any(axis=1, keepdims=True) & ~active & self.by_warp(lanes)
+        if part.any():
+            raise BarrierFault(
+                "divergent warp",
+                f"{site.ins.opcode} needs all lanes of its warp, this one is elsewhere",
+                **self.blame_lane(self.first_lane(self.from_warps(part)), site),
+            )
+
+    def warp_fault(self, site: Site) -> BarrierFault:
+        """A warp operation in a block whose last warp is not full."""
+        return BarrierFault(
+            "partial warp",
+            f"{site.ins.opcode} in blocks of {self.threads} threads: warps must be full",
+            where=self.where(site.ins),
+        )

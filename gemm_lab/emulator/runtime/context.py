@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from gemm_lab.emulator.runtime.access import Accesses
 from gemm_lab.emulator.runtime.atomics import Atomics
 from gemm_lab.emulator.runtime.steer import Steer
 from gemm_lab.emulator.runtime.system import System
 from gemm_lab.emulator.runtime.warps import Warps
-from gemm_lab.emulator.runtime.watch import Watching
+from gemm_lab.emulator.tensor.async_copy import AsyncCopies
+from gemm_lab.emulator.tensor.fragments import Fragments
+from gemm_lab.emulator.tensor.matrix_moves import MatrixMoves
 
 __all__ = ["Context"]
 
 
-class Context(Accesses, Atomics, Warps, Steer, System, Watching):
+class Context(MatrixMoves, AsyncCopies, Fragments, Atomics, Warps, Steer, System):
     """A batch in flight; see Machine for its state."""

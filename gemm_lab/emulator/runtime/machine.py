@@ -64,6 +64,9 @@ class Machine:
         # A pending arrival count a barrier, from bar.arrive: [16, B] threads.
         self.arrivals = np.zeros((16, self.B), dtype=np.int64)
         self.tensor: Any = None
+        self.row_masks: dict[Any, Any] = {}
+        self.copies: list[Any] = []
+        self.committed: Array = np.zeros((1, 1, 1), dtype=np.int32)
         self.races: Any = None
         self.counters: Any = None
 

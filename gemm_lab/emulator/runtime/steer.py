@@ -170,20 +170,6 @@ class Steer(Blame):
             return
         self.need(Mask(np.ones((1, 1, 1), dtype=bool), self.shape), members, site)
 
-    def whole(self, m: Mask | None, site: Site) -> None:
-        """An .aligned operation: every live lane of each active warp must be here."""
-        if m is None:
-            return
-        active = self.by_warp(m.full().reshape(self.threads, self.B))
-        lanes = np.ones((self.threads, self.B), dtype=bool)
-        part = active.any(axis=1, keepdims=True) & ~active & self.by_warp(lanes)
-        if part.any():
-            raise BarrierFault(
-                "divergent warp",
-                f"{site.ins.opcode} needs all lanes of its warp, this one is elsewhere",
-                **self.blame_lane(self.first_lane(self.from_warps(part)), site),
-            )
-
     def check_set(self, good: Array, m: Mask | None, name: str, site: Site) -> None:
         """A register that may not have been written: fault where it was not."""
         if not self.track:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_lab.emulator.runtime.access import Base
+from gemm_lab.emulator.runtime.access import Accesses, Base
 from gemm_lab.emulator.runtime.arrays import Array
-from gemm_lab.emulator.runtime.blame import Blame
 from gemm_lab.emulator.runtime.groups import Site
 from gemm_lab.emulator.runtime.masks import Mask
+from gemm_lab.emulator.tensor.fragments import PER_REGISTER, MmaGrid
 
 __all__ = ["Watching"]
 
 
-class Watching(Blame):
+class Watching(Accesses):
     """Called from watched code only."""
 
     def seen(self, base: Base) -> None:
@@ -27,6 +27,19 @@ class Watching(Blame):
             self.counters.access(self, base, shared)
         if self.races is not None:
             self.races.access(self, base, shared)
+
+    def seen_by_races(self, base: Base) -> None:
+        """The global side of an asynchronous copy: no load request, but a read."""
+        if self.races is not None and (base.mask is None or base.mask.lanes):
+            self.races.access(self, base, shared=False)
+
+    def count_mma(self, grid: MmaGrid, m: Mask | None, site: Site) -> None:
+        """A run of mma instructions."""
+        if self.counters is not None:
+            warps = self.warps * self.B if m is None else int(self.active_warps(m).any(axis=1).sum())
+            per = PER_REGISTER[grid.kind_a]
+            flop = 2 * 16 * 8 * 4 * per * grid.chunks * len(grid.pairs)
+            self.counters.bump(site.ins, "tensor_flop", flop * warps)
 
     def fence(self, m: Mask | None, site: Site) -> None:
         """A memory fence."""

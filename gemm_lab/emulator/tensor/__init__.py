@@ -1,0 +1,1 @@
+"""Tensor cores and asynchronous copies: fragments, barriers in memory, TMA, wgmma, clusters."""
