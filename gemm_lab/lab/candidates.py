@@ -16,11 +16,11 @@ from gemm_lab.core.problem import GemmProblem, Shape, Strides
 from gemm_lab.errors import GemmLabError, RuleError, UsageError, VariantError
 from gemm_lab.lab.describe import measured_problem
 from gemm_lab.lab.keys import question_key
-from gemm_lab.lab.prepare import Request
+from gemm_lab.lab.prepare import Request, check_launches
 from gemm_lab.lab.results import Pruned
 from gemm_lab.lab.trial import aligned_strides
 from gemm_lab.lab.workbench import choose_arch
-from gemm_lab.variants import Facts, Variant, config_of, make_spec, plan, render
+from gemm_lab.variants import Facts, Variant, config_of, make_spec, render
 
 __all__ = ["Candidate", "Planner", "Recipe", "Target", "checked_spec", "expand", "unique"]
 
@@ -162,9 +162,7 @@ class Planner:
 
     def _render(self, request: Request, problem: GemmProblem) -> RenderedKernel:
         spec, strides = checked_spec(request, problem, self.target.arch)
-        shape = problem.shape
-        if 0 not in (shape.m, shape.n, shape.batch):
-            plan(request.variant, spec, shape, strides, self.target.sm_count)
+        check_launches(request, spec, problem, strides, self.target.sm_count)
         if spec not in self._rendered:
             self._rendered[spec] = render(request.variant, spec)
         return self._rendered[spec]

@@ -134,11 +134,16 @@ def _resources(compiled: CompiledKernel, executor: Executor) -> MeasuredResource
     )
     if occupancy.blocks_per_sm == 0:
         limiters = ", ".join(str(x) for x in occupancy.limiters)
+        fewer = "take fewer threads"
+        if "registers" in limiters:
+            # They are given out to whole warps, 8 a thread at a time.
+            each = -(-found.registers_per_thread // 8) * 8
+            fewer += f" ({executor.limits.registers_per_block // (32 * each) * 32} fit)"
         raise ResourceError(
             f"not one block of {launch.entry} fits on a multiprocessor of "
             f"{compiled.rendered.arch}: {found.registers_per_thread} registers x {x * y * z} "
             f"threads, {found.static_smem_bytes + launch.smem_bytes} bytes of shared memory",
-            hint=f"limited by {limiters}: take fewer threads, a smaller tile or fewer stages",
+            hint=f"limited by {limiters}: {fewer}, a smaller tile or fewer stages",
         )
     return MeasuredResources(
         registers_per_thread=found.registers_per_thread,

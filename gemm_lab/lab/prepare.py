@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from gemm_lab.core.kernel import Config
+from gemm_lab.core.arch import arch_limits
+from gemm_lab.core.kernel import Config, KernelSpec
 from gemm_lab.core.problem import GemmProblem, Strides
-from gemm_lab.errors import UsageError
-from gemm_lab.lab.execute import Executor
+from gemm_lab.errors import ResourceError, UsageError
+from gemm_lab.lab.execute import MAX_BATCH, Executor
 from gemm_lab.lab.workbench import Workbench, choose_arch
-from gemm_lab.variants import Facts, Variant, config_of, make_spec, parse_epilogue
+from gemm_lab.variants import Facts, Variant, config_of, make_spec, parse_epilogue, plan
 
-__all__ = ["Request", "build_executor", "merge_tunables", "reads_old_c"]
+__all__ = ["Request", "build_executor", "check_launches", "merge_tunables", "reads_old_c"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +71,7 @@ def build_executor(
         ),
         request.config,
     )
+    check_launches(request, spec, problem, strides, backend.sm_count)
     compiled = bench.compile(request.variant, spec)
     return Executor(
         backend=backend,
@@ -81,6 +83,27 @@ def build_executor(
         strides=strides,
         smem_pad_bytes=request.smem_pad_bytes,
     )
+
+
+def check_launches(
+    request: Request, spec: KernelSpec, problem: GemmProblem, strides: Strides, sm_count: int
+) -> None:
+    """ResourceError when a launch cannot be, which is known before anything is compiled."""
+    s = problem.shape
+    if 0 in (s.m, s.n, s.batch):
+        return
+    # As Executor cuts a batch.
+    batch = min(s.batch, MAX_BATCH) if request.variant.batched else 1
+    made = plan(request.variant, spec, replace(s, batch=batch), strides, sm_count)
+    most = arch_limits(spec.arch).smem_per_block_optin_bytes
+    for launch in made.launches:
+        smem_bytes = launch.smem_bytes + request.smem_pad_bytes
+        if smem_bytes > most:
+            raise ResourceError(
+                f"{launch.entry} with {request.smem_pad_bytes} bytes added would need {smem_bytes} "
+                f"bytes of dynamic shared memory a block; {spec.arch} has {most}",
+                hint=f"at most {most - launch.smem_bytes} can be added",
+            )
 
 
 def merge_tunables(config: Mapping[str, Any] | None, tunables: Mapping[str, Any]) -> dict[str, Any]:
