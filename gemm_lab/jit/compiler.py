@@ -142,6 +142,9 @@ def _hint(
     rendered: RenderedKernel, toolchain: Toolchain, fault: LogMessage, log: str
 ) -> str | None:
     major = toolchain.library.major
+    if "NV_IF" in log or "nv/target" in log:
+        wheel = "nvidia-cuda-cccl-cu12" if major <= 12 else "nvidia-cuda-cccl"
+        return f"these CUDA headers need nv/target, from the wheel {wheel}: pip install {wheel}"
     if "open source file" in fault.text:
         name = fault.text.split('"')[1] if '"' in fault.text else ""
         if _HOST_HEADER.match(name):
@@ -151,9 +154,6 @@ def _hint(
                 "or one line to write)"
             )
         return f"{_missing_header(name, toolchain.headers)}: {wheel_advice(major)}"
-    if "NV_IF" in log or "nv/target" in log:
-        wheel = "nvidia-cuda-cccl-cu12" if major <= 12 else "nvidia-cuda-cccl"
-        return f"these CUDA headers need nv/target, from the wheel {wheel}: pip install {wheel}"
     if "not supported on .target" in log or "requires .target" in log:
         number = rendered.arch.removeprefix("sm_")
         if number.isdigit() and int(number) >= 90:

@@ -90,6 +90,7 @@ def without_directives(code: str) -> tuple[str, frozenset[int], dict[str, set[st
     A #pragma belongs to the code that it stands in.
     """
     lines = code.split("\n")
+    _drop_dead_branches(lines)
     macros: dict[str, set[str]] = {}
     stood: set[int] = set()
     i = place = 0
@@ -112,6 +113,31 @@ def without_directives(code: str) -> tuple[str, frozenset[int], dict[str, set[st
             lines[at] = " " * len(lines[at])
         i += 1
     return "\n".join(lines), frozenset(stood), macros
+
+
+def _drop_dead_branches(lines: list[str]) -> None:
+    """Blank what stands in `#if 0`, and an #else whose braces only repeat those before it."""
+    # Of each open #if: is this branch blanked, and the braces of the branches before.
+    stack: list[tuple[bool, int]] = []
+    opened: list[int] = []
+    for at, line in enumerate(lines):
+        found = re.match(r"\s*#\s*(if|ifdef|ifndef|else|elif|endif)\b(.*)", line)
+        if found is None:
+            if any(dead for dead, _ in stack):
+                lines[at] = " " * len(line)
+            elif opened:
+                opened[-1] += line.count("{") - line.count("}")
+        elif found[1] in ("if", "ifdef", "ifndef"):
+            stack.append((found[1] == "if" and found[2].strip() in ("0", "false"), 0))
+            opened.append(0)
+        elif found[1] in ("else", "elif") and stack:
+            before = stack[-1][1] or opened[-1]
+            stack[-1] = (before != 0, before)
+        elif stack:
+            _, before = stack.pop()
+            inner = opened.pop()
+            if opened:
+                opened[-1] += before or inner
 
 
 def chunks(code: str, start: int, stop: int, scope: str = "") -> Iterator[Chunk]:
@@ -201,6 +227,9 @@ def _one(scope: str, code: str, start: int, stop: int, body: int | None) -> Chun
         tail = text.rpartition("}")[2]
         chunk.declares |= set(_WORD.findall(tail))
         chunk.declares -= _KEYWORDS
+        return chunk
+    if alias := re.match(r"\s*namespace\s+(\w+)\s*=", plain):
+        chunk.declares = {alias[1]}
         return chunk
     if re.match(r"\s*(typedef|using)\b", plain):
         chunk.declares = set(_WORD.findall(plain)) - _KEYWORDS

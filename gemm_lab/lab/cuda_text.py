@@ -142,9 +142,10 @@ def _includes(text: str) -> tuple[str, tuple[str, ...]]:
     dropped: list[str] = []
     given: set[str] = set()
     lines = text.split("\n")
+    code = "\n".join(line for line in lines if not _INCLUDE.match(line))
     for at, line in enumerate(lines):
         found = _INCLUDE.match(line)
-        if found is None or _DEVICE_HEADER.fullmatch(found[1]):
+        if found is None or (_DEVICE_HEADER.fullmatch(found[1]) and _is_used(found[1], code)):
             continue
         dropped.append(found[1])
         substitute = _SUBSTITUTES.get(found[1], "")
@@ -157,6 +158,12 @@ def _includes(text: str) -> tuple[str, tuple[str, ...]]:
                 lines[at] = f"{_FIXED_WIDTH} {line}"
                 break
     return "\n".join(lines), tuple(dropped)
+
+
+def _is_used(header: str, code: str) -> bool:
+    """Whether what is left of the file names a library; its headers are large."""
+    library = re.match(r"cooperative_groups|cub(?=/)|cuda(?=/)", header)
+    return library is None or re.search(rf"\b{library[0]}\b", code) is not None
 
 
 def _uses_fixed_width(text: str) -> bool:

@@ -11,7 +11,9 @@ result's own type.
 from __future__ import annotations
 
 import ast
+import keyword
 import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +27,7 @@ Array = Any
 _KNOWN = "names of arguments, numbers, + - * / @ .T ( ) sum(x) sum(x, axis) abs exp sqrt max"
 _SIGMAS = 8.0
 _MOST_NODES = 200
+_KEYWORD_PREFIX = "_the_argument_"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +89,12 @@ def read_expectation(text: str, known: Mapping[str, Any]) -> Expectation:
     """Parse `C=A@B`; UsageError for anything that the language does not have."""
     target, equals, expression = text.partition("=")
     target = target.strip()
-    if not equals or not target.isidentifier() or expression.startswith("="):
+    if not equals or not re.fullmatch(r"[A-Za-z_]\w*", target) or expression.startswith("="):
         raise UsageError(f"--expect {text!r} is no NAME=EXPRESSION", hint="as in C=A@B")
     if len(text) > 2000:
         raise UsageError("--expect is too long", hint="at most 2000 characters")
     try:
-        tree = ast.parse(expression.strip(), mode="eval").body
+        tree = ast.parse(_without_keywords(expression, known).strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise UsageError(
             f"--expect {text!r} cannot be read", hint=f"it may have {_KNOWN}"
@@ -101,8 +104,10 @@ def read_expectation(text: str, known: Mapping[str, Any]) -> Expectation:
     for node in ast.walk(tree):
         nodes += 1
         _check_node(node, text)
-        if isinstance(node, ast.Name) and node.id not in _FUNCTIONS:
-            names.add(node.id)
+        if isinstance(node, ast.Name):
+            node.id = node.id.removeprefix(_KEYWORD_PREFIX)
+            if node.id not in _FUNCTIONS or node.id in known:
+                names.add(node.id)
     if nodes > _MOST_NODES:
         raise UsageError(f"--expect {text!r} is too long", hint="split it into several")
     for name in (target, *sorted(names)):
@@ -112,6 +117,14 @@ def read_expectation(text: str, known: Mapping[str, Any]) -> Expectation:
                 hint=f"arguments: {', '.join(known) or 'none'}",
             )
     return Expectation(text=text.strip(), target=target, tree=tree, names=frozenset(names))
+
+
+def _without_keywords(expression: str, known: Mapping[str, Any]) -> str:
+    """Python would not read `in` as a name; kernels often have it."""
+    for name in known:
+        if keyword.iskeyword(name):
+            expression = re.sub(rf"\b{name}\b", _KEYWORD_PREFIX + name, expression)
+    return expression
 
 
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {

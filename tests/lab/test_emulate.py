@@ -11,6 +11,7 @@ import pytest
 import gemm_lab
 from gemm_lab.emulator import BudgetFault, EmulatorFault, KernelAssertFault, MemoryFault
 from gemm_lab.errors import CompileError, UsageError
+from gemm_lab.lab.cuda_text import device_text
 from gemm_lab.lab.emulate import Emulation, emulate
 from gemm_lab.lab.expect import read_expectation
 from gemm_lab.lab.kernel_arguments import ArrayArgument, ScalarArgument, read_arguments
@@ -317,3 +318,76 @@ class TestExpectations:
         known = {"a": np.ones((2, 2)), "c": np.ones((2, 2))}
         with pytest.raises(UsageError):
             read_expectation(text, known).check(known, known["c"])
+
+
+HARD = r"""
+#pragma once
+#include <cooperative_groups.h>
+#include <string>
+#include <functional>
+namespace cg = cooperative_groups;
+using std::string;
+#if 0
+void broken() { {
+#endif
+#ifdef USE_DOUBLE
+template <class T> struct Id { __device__ double operator()(T a) {
+#else
+template <class T> struct Id { __device__ T operator()(T a) {
+#endif
+return a; } };
+#define LAUNCH(k, g, b, ...) do { k<<<g, b>>>(__VA_ARGS__); } while (0)
+enum class Mode { Sum, Max };
+static const char* kText = R"(__global__ void nope() { )";
+__constant__ float c_scale[4];
+__device__ int d_count = 5;
+template <typename T> struct Op {
+    __host__ __device__ T operator()(T a, T b) const { return a + b; }
+};
+template <> struct Op<int> { __device__ int operator()(int a, int b) const { return a * b; } };
+__host__ __device__ inline int ceil_div(int a, int b) { return (a + b - 1) / b; }
+template <typename T, class F = Op<T>>
+__global__ void reduce(const T* in, T* out, int n, F f = F()) {
+    extern __shared__ unsigned char raw[];
+    T* s = reinterpret_cast<T*>(raw);
+    int t = threadIdx.x;
+    s[t] = t < n ? Id<T>()(in[t]) : T(0);
+    __syncthreads();
+    for (int stride = blockDim.x / 2; stride > 0; stride /= 2) {
+        if (t < stride) s[t] = f(s[t], s[t + stride]);
+        __syncthreads();
+    }
+    if (t == 0) out[0] = s[0] + T(c_scale[0]) + T(d_count) + T(ceil_div(3, 2));
+}
+__global__ void grouped(float* x) { cg::this_thread_block().sync(); }
+template __global__ void reduce<float>(const float*, float*, int, Op<float>);
+auto run = [](int n) -> int { return n; };
+struct Host { std::string name; std::function<void()> f; ~Host() { printf("x"); } };
+auto main(int argc, char** argv) -> int {
+    Host h{"}", [] {}};
+    LAUNCH(grouped, 1, 32, nullptr);
+    return 0;
+}
+"""
+
+
+def test_a_file_with_everything_in_it() -> None:
+    args = ["in:fp32[50]=uniform:1", "out:fp32[1]=nan", "n:i32=50", "f:u8=0"]
+    call: dict[str, Any] = {"entry": "reduce<float>", "block": 64, "args": args}
+    assert emulate(HARD, **call, smem_bytes=256, expect="out=sum(in)+7").ok
+    with pytest.raises(MemoryFault, match="out of bounds: shared"):
+        emulate(HARD, **call, smem_bytes=100)
+
+
+def test_lines_keep_their_numbers() -> None:
+    for entry in ("sgemm_naive", "sgemm_shared<8>", "report", None):
+        text = TUTORIAL.read_text()
+        made = device_text(text, entry)
+        assert list(made.kernels) == ["sgemm_naive", "sgemm_shared", "report"]
+        kept = made.source.split("\n")
+        assert len(kept) == len(text.split("\n"))
+        for line, before in zip(kept, text.split("\n"), strict=True):
+            code = line.strip()
+            assert not code or code in before or code.startswith("typedef")
+        assert "<<<" not in made.source
+        assert "main" not in made.source
