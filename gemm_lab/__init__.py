@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from gemm_lab.lab.api import kernel, run
     from gemm_lab.lab.call import CopyWarning
+    from gemm_lab.lab.emulate import emulate
     from gemm_lab.lab.matmul import matmul
     from gemm_lab.lab.results import Results
     from gemm_lab.lab.sweep import sweep
