@@ -23,6 +23,8 @@ from gemm_lab.variants import Catalogue
 
 MODES = str(Path(__file__).parent / "modes.cu.j2")
 VARIANTS = [v.name for v in Catalogue().ladder()]
+# Those that the emulator is asked about here; the others are held on the card.
+RUNGS = [v.name for v in Catalogue().ladder() if "fp32" in v.dtypes]
 
 
 @functools.cache
