@@ -77,6 +77,18 @@ def test_the_defaults_compile_for_every_dtype_and_layout_and_do_not_spill(name: 
         assert not re.search(r": warning #", kernel.log), f"{case}: {kernel.log}"
 
 
+@pytest.mark.parametrize("name", RUNGS)
+def test_operands_aligned_to_one_element_do_not_spill_either(name: str) -> None:
+    what = [(dtype, layout) for dtype in Catalogue().get(name).dtypes for layout in ("nn", "tn")]
+    kernels = [
+        render(*specified(name, d, lay, arch="sm_90", out="fp32", vec_bytes=1)) for d, lay in what
+    ]
+    for case, kernel in zip(what, compiled(kernels), strict=True):
+        for entry, resources in kernel.resources.items():
+            assert resources.spill_store_bytes == 0, f"{entry} {case}"
+        assert not re.search(r": warning #", kernel.log), f"{case}: {kernel.log}"
+
+
 @pytest.mark.parametrize(("dtype", "instruction"), MMA.items())
 def test_each_dtype_uses_its_instruction_and_its_way_to_transpose(
     dtype: str, instruction: str
