@@ -13,7 +13,8 @@ from gemm_lab.emulator import EmulatorFault, LaunchReport, Memory, Options
 from gemm_lab.emulator import launch as launch_kernel
 from gemm_lab.emulator.options import Watch
 from gemm_lab.errors import UsageError
-from gemm_lab.lab.expect import Expectation, Finding, read_expectation
+from gemm_lab.lab.expect import Expectation, read_expectation
+from gemm_lab.lab.expect_bound import Finding
 from gemm_lab.lab.findings import counters_of, race_texts
 from gemm_lab.lab.kernel_arguments import ArrayArgument, KernelArgument, read_arguments
 from gemm_lab.lab.kernel_file import KernelFile, load_kernel_file

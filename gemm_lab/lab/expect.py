@@ -18,14 +18,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gemm_lab.core.measurement import MaxError
 from gemm_lab.errors import UsageError
+from gemm_lab.lab.expect_bound import Finding, bound_of, compare, is_whole
 
-__all__ = ["Expectation", "Finding", "read_expectation"]
+__all__ = ["Expectation", "read_expectation"]
 
 Array = Any
 _KNOWN = "names of arguments, numbers, + - * / @ .T ( ) sum(x) sum(x, axis) abs exp sqrt max"
-_SIGMAS = 8.0
 _MOST_NODES = 200
 _KEYWORD_PREFIX = "_the_argument_"
 
@@ -37,18 +36,6 @@ class _Value:
     value: Array
     magnitude: Array
     terms: int = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """How a result stands against what was expected."""
-
-    text: str
-    ok: bool
-    wrong_count: int
-    size: int
-    worst: MaxError | None
-    tolerance: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +56,9 @@ class Expectation:
         """
         import numpy
 
-        floating = [before[n] for n in self.names if not _is_whole(before[n])]
+        floating = [before[n] for n in self.names if not is_whole(before[n])]
         with numpy.errstate(all="ignore"):
-            found = _evaluate(self.tree, before, whole=not floating and _is_whole(after))
+            found = _evaluate(self.tree, before, whole=not floating and is_whole(after))
             try:
                 expected = numpy.broadcast_to(found.value, after.shape)
                 size = numpy.broadcast_to(found.magnitude, after.shape).astype(numpy.float64)
@@ -81,8 +68,8 @@ class Expectation:
                     f"{self.target} is {list(after.shape)}",
                     hint="give both the same shape; .T turns a matrix",
                 ) from None
-            bound, reason = _bound(size, found.terms, [*floating, after], after, tolerance)
-            return _compare(self, expected, bound, after, reason)
+            bound, reason = bound_of(size, found.terms, [*floating, after], after, tolerance)
+            return compare(self.text, expected, bound, after, reason)
 
 
 def read_expectation(text: str, known: Mapping[str, Any]) -> Expectation:
@@ -240,85 +227,3 @@ def _call(node: ast.Call, before: Mapping[str, Array], *, whole: bool) -> _Value
     return _Value(
         value=value, magnitude=inner.magnitude if name == "abs" else grown, terms=inner.terms + 4
     )
-
-
-# ---- tolerance ----
-
-
-def _is_whole(array: Array) -> bool:
-    return array.dtype.kind in "iub"
-
-
-def _unit_roundoff(dtype: Any) -> float:
-    if dtype.kind in "iub":
-        return 0.0
-    if dtype.name in ("float16", "float32", "float64"):
-        return {"float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}[dtype.name]
-    return {"bfloat16": 2.0**-8}.get(dtype.name, 2.0**-4)
-
-
-def _bound(
-    size: Array, terms: int, arrays: list[Array], after: Array, tolerance: float | None
-) -> tuple[Array, str]:
-    import math
-
-    import numpy
-
-    floats = [a.dtype for a in arrays if not _is_whole(a)]
-    if tolerance is not None:
-        return tolerance * size, f"{tolerance:g} of the terms' magnitude, as given"
-    if not floats:
-        return numpy.zeros_like(size), "integers: exact"
-    # Sums of narrow types are taken in fp32.
-    u = 2.0**-53 if all(d.name == "float64" for d in floats) else 2.0**-24
-    u_out = _unit_roundoff(after.dtype)
-    share = _SIGMAS * u * (math.sqrt(terms) + 4)
-    bound = share * size + 1.01 * u_out * size
-    if _is_whole(after):
-        bound = bound + 0.5
-    return bound, (
-        f"{_SIGMAS:g} * {u:.1e} * (sqrt({terms}) + 4) of the terms' magnitude, and output rounding "
-        f"{u_out:.1e}"
-    )
-
-
-def _compare(
-    expectation: Expectation, expected: Array, bound: Array, after: Array, reason: str
-) -> Finding:
-    import numpy
-
-    exact = numpy.array_equal(bound, numpy.zeros_like(bound)) and _is_whole(after)
-    got = after if exact else after.astype(numpy.float64)
-    same = got == expected
-    if not exact:
-        same = same | (numpy.isnan(got) & numpy.isnan(expected))
-    distance = abs(got.astype(numpy.float64) - expected)
-    good = same | (distance <= bound)
-    worst = None
-    if got.size:
-        rank = numpy.where(good, distance / numpy.maximum(bound, 1e-300), numpy.inf)
-        rank = numpy.where(same, 0.0, rank)
-        rank = numpy.where(good, rank, 1e6 + numpy.nan_to_num(distance, nan=1e30, posinf=1e30))
-        flat = int(numpy.argmax(rank))
-        index = tuple(int(i) for i in numpy.unravel_index(flat, got.shape))
-        worst = MaxError(
-            index=index,
-            got=_number(got[index]),
-            expected=_number(expected[index]),
-            bound=_number(bound[index]),
-        )
-    return Finding(
-        text=expectation.text,
-        ok=bool(good.all()),
-        wrong_count=int(numpy.count_nonzero(~good)),
-        size=int(got.size),
-        worst=worst,
-        tolerance=reason,
-    )
-
-
-def _number(value: Any) -> float | str:
-    import math
-
-    number = float(value)
-    return number if math.isfinite(number) else str(number)

@@ -21,7 +21,8 @@ TUTORIAL = (
 
 def test_a_tutorials_file(call: Call, tmp_path: Path) -> None:
     dump = tmp_path / "out.npz"
-    answer = call(*TUTORIAL, "--grid", "3,4", "--expect", "C=A@B", "--dump", str(dump), "--counters")
+    more = ("--expect", "C=A@B", "--dump", str(dump), "--counters")
+    answer = call(*TUTORIAL, "--grid", "3,4", *more)
     assert answer.code == 0, answer.err
     assert "RIGHT" in answer.out
     assert "none found" in answer.out
