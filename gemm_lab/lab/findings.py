@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gemm_lab.core.measurement import Measurement
-from gemm_lab.emulator.findings import Counters, LineCounters
-from gemm_lab.emulator.launch import LaunchReport
-from gemm_lab.emulator.options import Watch
+
+if TYPE_CHECKING:  # a run on a GPU does not load the emulator
+    from gemm_lab.emulator.findings import Counters, LineCounters
+    from gemm_lab.emulator.launch import LaunchReport
+    from gemm_lab.emulator.options import Watch
 
 __all__ = ["counters_of", "observed", "race_texts", "watching"]
 

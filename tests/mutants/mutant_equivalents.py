@@ -21,9 +21,10 @@ _NOT_MINE = (
     "a thread without a share of its own reads an element that lies inside the matrix, and write "
     "leaves it out: that guard is the one that counts"
 )
+_LOAD = "held[i] = *reinterpret_cast<const Vec<in_t, WIDTH>*>(from);"
 _READ_MINE = (
-    "const bool inside = mine(i) && outer < outers && inner < inners;",
-    "const bool inside = true && outer < outers && inner < inners;",
+    f"if (mine(i) && outer < outers && inner < inners) {_LOAD}",
+    f"if (true && outer < outers && inner < inners) {_LOAD}",
 )
 
 EQUIVALENT: dict[str, dict[Edit, str]] = {
