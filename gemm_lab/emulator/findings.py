@@ -10,7 +10,9 @@ from gemm_lab.emulator.faults import Where
 
 __all__ = ["Counters", "LineCounters", "Race"]
 
-RaceKind = Literal["write-write", "read-write", "write-read", "same instruction"]
+RaceKind = Literal[
+    "write-write", "read-write", "write-read", "same instruction", "missing proxy fence"
+]
 
 
 @dataclass(frozen=True, kw_only=True)

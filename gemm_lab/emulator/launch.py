@@ -11,6 +11,7 @@ import numpy as np
 
 from gemm_lab.core.arch import ArchLimits
 from gemm_lab.emulator.arguments import pack_arguments
+from gemm_lab.emulator.async_races import AsyncRaceDetector
 from gemm_lab.emulator.counters import Counter
 from gemm_lab.emulator.faults import EmulatorFault, LaunchFault
 from gemm_lab.emulator.findings import Counters, Race
@@ -160,7 +161,8 @@ def _selected(setup: Setup) -> Array:
     total = setup.grid[0] * setup.grid[1] * setup.grid[2]
     if setup.options.blocks is not None:
         chosen = np.array(sorted(set(setup.options.blocks)), dtype=np.int64)
-        if len(chosen) and (chosen[0] < 0 or chosen[-1] >= total):
+        chosen = _by_cluster(setup, chosen)
+        if len(chosen) and (chosen.min() < 0 or chosen.max() >= total):
             raise LaunchFault("block selection", f"blocks must lie in [0, {total})")
         return chosen
     if total > MAX_BLOCKS:
@@ -169,7 +171,20 @@ def _selected(setup: Setup) -> Array:
             f"{total} blocks; the emulator runs at most {MAX_BLOCKS}",
             hint="choose a smaller problem, or Options.blocks",
         )
-    return np.arange(total, dtype=np.int64)
+    return _by_cluster(setup, np.arange(total, dtype=np.int64))
+
+
+def _by_cluster(setup: Setup, blocks: Array) -> Array:
+    """Blocks of one cluster next to each other, by rank."""
+    cx, cy, cz = setup.cluster
+    if (cx, cy, cz) == (1, 1, 1):
+        return blocks
+    gx, gy, _ = setup.grid
+    x, y, z = blocks % gx, blocks // gx % gy, blocks // (gx * gy)
+    cluster = x // cx + gx // cx * (y // cy + gy // cy * (z // cz))
+    rank = x % cx + cx * (y % cy + cy * (z % cz))
+    ordered: Array = blocks[np.lexsort((rank, cluster))]
+    return ordered
 
 
 def batch_size(setup: Setup) -> int:
@@ -189,7 +204,9 @@ def batch_size(setup: Setup) -> int:
 
 def _watched(setup: Setup, blocks: Array) -> tuple[set[int], set[int]]:
     """Block numbers that the race detector and the counters watch."""
-    middle = {int(blocks[len(blocks) // 2])} if len(blocks) else set()
+    size = setup.cluster[0] * setup.cluster[1] * setup.cluster[2]
+    first = len(blocks) // 2 // size * size
+    middle = set(blocks[first : first + size].tolist())
     everyone = set(blocks.tolist())
     pick: dict[str, set[int]] = {"off": set(), "sampled": middle, "all": everyone}
     return pick[setup.options.races], pick[setup.options.counters]
@@ -198,13 +215,15 @@ def _watched(setup: Setup, blocks: Array) -> tuple[set[int], set[int]]:
 def _batches(setup: Setup, blocks: Array, watched: set[int]) -> list[tuple[Array, bool]]:
     """Blocks cut into batches; those that are watched run apart from the others."""
     size = batch_size(setup)
+    cluster = setup.cluster[0] * setup.cluster[1] * setup.cluster[2]
     out: list[tuple[Array, bool]] = []
     is_watched = np.isin(blocks, np.array(sorted(watched), dtype=np.int64))
     start = 0
     while start < len(blocks):
         flag = bool(is_watched[start])
         end = start
-        limit = max(1, min(size, WATCHED_LANES // setup.threads)) if flag else size
+        limit = size if not flag else max(1, min(size, WATCHED_LANES // setup.threads))
+        limit = max(1, limit // cluster) * cluster
         while end < len(blocks) and end - start < limit and bool(is_watched[end]) == flag:
             end += 1
         out.append((blocks[start:end], flag))
@@ -236,7 +255,8 @@ def _run(module: LoadedModule, entry: str, setup: Setup) -> LaunchReport:
             if watched and watching is not None and world is not None:
                 code = context.code = watching
                 if int(batch[0]) in raced:
-                    context.races = RaceDetector(context, log, world, granule)
+                    detector = AsyncRaceDetector if plain.asynchronous else RaceDetector
+                    context.races = detector(context, log, world, granule)
                 if int(batch[0]) in counted:
                     context.counters = counter
                     counter.blocks += len(batch)

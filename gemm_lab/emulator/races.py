@@ -19,9 +19,10 @@ from gemm_lab.emulator.runtime.arrays import Array, any_of
 from gemm_lab.emulator.runtime.context import Context
 from gemm_lab.emulator.runtime.setup import Setup
 
-__all__ = ["RaceDetector", "RaceLog"]
+__all__ = ["MANY", "PENDING", "Pattern", "RaceDetector", "RaceLog", "granule_of"]
 
 MANY = -2
+PENDING = 1 << 30  # the clock of what is in flight: nobody knows it
 MEMO_LIMIT = 512
 
 
@@ -62,21 +63,30 @@ class Pattern:
 class RaceDetector:
     """Watches the shared memory of one batch; global memory through `GlobalRaces`."""
 
-    def __init__(self, x: Context, log: RaceLog, world: GlobalRaces, granule_bytes: int) -> None:
+    def __init__(
+        self,
+        x: Context,
+        log: RaceLog,
+        world: GlobalRaces,
+        granule_bytes: int,
+        *,
+        extra_units: int = 0,
+    ) -> None:
         self.log = log
         self.world = world
         self.granule = granule_bytes
         self.warps, self.blocks = x.warps, x.B
+        self.units = x.warps + extra_units
         size = max(1, -(-x.smem_bytes // granule_bytes)) * x.B
         self.write_clock = np.zeros(size, dtype=np.int32)
         self.write_thread = np.zeros(size, dtype=np.int32)
         self.write_pc = np.zeros(size, dtype=np.int32)
         self.write_atomic = np.zeros(size, dtype=np.bool_)
-        self.read_clock = np.zeros((size, x.warps), dtype=np.int32)
-        self.read_thread = np.zeros((size, x.warps), dtype=np.int32)
-        self.read_pc = np.zeros((size, x.warps), dtype=np.int32)
-        self.clock = np.ones((x.warps, x.B), dtype=np.int32)
-        self.known = np.zeros((x.warps, x.warps, x.B), dtype=np.int32)
+        self.read_clock = np.zeros((size, self.units), dtype=np.int32)
+        self.read_thread = np.zeros((size, self.units), dtype=np.int32)
+        self.read_pc = np.zeros((size, self.units), dtype=np.int32)
+        self.clock = np.ones((self.units, x.B), dtype=np.int32)
+        self.known = np.zeros((self.units, self.units, x.B), dtype=np.int32)
         self.pending: dict[int, Array] = {}
         self.epoch = 0
         self.writes = 0
@@ -84,9 +94,9 @@ class RaceDetector:
 
     # ---- order ----
     def _joined(self, warps: Array) -> Array:
-        """What the given warps [warps, B] know together, their own present included: [warps, B]."""
+        """What units [units, B] know together, their own present included: [units, B]."""
         own = self.known.copy()
-        index = np.arange(self.warps)
+        index = np.arange(self.units)
         own[index, index] = self.clock
         joined: Array = np.where(warps[:, None], own, 0).max(axis=0)
         return joined
@@ -98,7 +108,7 @@ class RaceDetector:
             if lanes is None
             else any_of(x.by_warp(lanes), 1)
         )
-        joined = self._joined(warps)
+        joined = self._joined(self.as_units(warps))
         arrived = self.pending.get(number)
         if arrived is not None:
             freed = warps.any(axis=0)
@@ -106,14 +116,24 @@ class RaceDetector:
             self.pending[number] = np.where(freed, 0, arrived)
         self.learn(warps, joined)
 
+    def as_units(self, warps: Array) -> Array:
+        """[warps, B] as [units, B]."""
+        extra = self.units - self.warps
+        if not extra:
+            return warps
+        return np.concatenate([warps, np.zeros((extra, self.blocks), dtype=bool)])
+
     def learn(self, warps: Array, joined: Array) -> None:
         """Raise what warps [warps, B] know, and begin a new interval of theirs."""
+        units = self.as_units(warps)
         self.known = np.where(
-            warps[:, None], np.maximum(self.known, joined[None]), self.known
+            units[:, None], np.maximum(self.known, joined[None]), self.known
         ).astype(np.int32)
-        self.clock = (self.clock + warps).astype(np.int32)
+        self.clock = (self.clock + units).astype(np.int32)
         index = np.arange(self.warps)
-        self.known[index, index] = self.clock - 1
+        # A barrier orders the lanes of each warp that passes it.
+        now = self.known[index, index]
+        self.known[index, index] = np.where(warps, self.clock[: self.warps] - 1, now)
         self.epoch += 1
         self.world.step()
 
@@ -124,14 +144,14 @@ class RaceDetector:
 
     def publish(self, store: dict[Any, Array], key: Any, warps: Array) -> None:
         """Add what warps know to a store that others will learn from."""
-        joined = self._joined(warps)
+        joined = self._joined(self.as_units(warps))
         old = store.get(key)
         store[key] = joined if old is None else np.maximum(old, joined)
-        self.learn(warps, np.zeros((self.warps, self.blocks), np.int32))
+        self.learn(warps, np.zeros((self.units, self.blocks), np.int32))
 
     def warp_sync(self, x: Context, warps: Array) -> None:
         """__syncwarp: the lanes of these warps [warps, B] know of each other."""
-        self.learn(warps, np.zeros((self.warps, self.blocks), np.int32))
+        self.learn(warps, np.zeros((self.units, self.blocks), np.int32))
 
     def fence(self) -> None:
         """Fences let blocks order their accesses through flags, which is not followed."""
@@ -162,6 +182,10 @@ class RaceDetector:
         else:
             self.write(x, pattern, atomic=group.kind == "atom")
 
+    def thread_name(self, thread: int) -> int:
+        """The thread behind a number in the tables."""
+        return thread
+
     def _pattern(self, x: Context, base: Base) -> Pattern:
         """Expand a group to (granule, thread), reads reduced to one a granule and warp."""
         group = base.group
@@ -189,7 +213,7 @@ class RaceDetector:
         warp = thread // 32
         if kind != "ld":
             return Pattern(flat, block, thread, warp, pc)
-        slot = flat * self.warps + warp
+        slot = flat * self.units + warp
         _, first, inverse = np.unique(slot, return_index=True, return_inverse=True)
         chosen = thread[first]
         mixed = np.zeros(len(first), dtype=bool)
@@ -201,7 +225,7 @@ class RaceDetector:
         """Reads against the last writes."""
         clock, writer = self.write_clock[p.flat], self.write_thread[p.flat]
         late = clock > self.known[p.warp, writer // 32, p.block]
-        bad = late & ((writer != p.thread) | (p.thread == MANY)) & (clock > 0)
+        bad = late & ((writer != p.thread) | (p.thread == MANY) | (clock == PENDING)) & (clock > 0)
         if bad.any():
             self.report(x, "write-read", p, bad, self.write_pc[p.flat], writer)
         now = self.clock[p.warp, p.block]
@@ -219,7 +243,7 @@ class RaceDetector:
             self.collide(x, p)
         clock, writer = self.write_clock[p.flat], self.write_thread[p.flat]
         late = clock > self.known[p.warp, writer // 32, p.block]
-        bad = late & (writer != p.thread) & (clock > 0)
+        bad = late & ((writer != p.thread) | (clock == PENDING)) & (clock > 0)
         if atomic:
             bad &= ~self.write_atomic[p.flat]
         if bad.any():
@@ -228,7 +252,7 @@ class RaceDetector:
         late = reads > self.known[p.warp, :, p.block]
         if late.any():
             readers = self.read_thread[p.flat]
-            own = (readers == p.thread[:, None]) & (p.warp[:, None] == np.arange(self.warps))
+            own = (readers == p.thread[:, None]) & (p.warp[:, None] == np.arange(self.units))
             late &= ~own
             bad = any_of(late, 1)
             if bad.any():
@@ -279,8 +303,8 @@ class RaceDetector:
                     second=x.where(self.log.instrs[two]),
                     block=block,
                     other_block=block,
-                    thread=x.thread_of(max(thread, int(p.warp[at]) * 32)),
-                    other_thread=None if who == MANY else x.thread_of(who),
+                    thread=x.thread_of(self.thread_name(max(thread, int(p.warp[at]) * 32))),
+                    other_thread=None if who == MANY else x.thread_of(self.thread_name(who)),
                     count=count,
                 )
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from gemm_lab.emulator.codegen import (
     ops_arith,
-    ops_async,
     ops_bits,
     ops_convert,
     ops_data,
+    ops_hopper,
     ops_memory,
     ops_tensor,
     ops_warp,
@@ -21,6 +21,7 @@ from gemm_lab.emulator.codegen.finish import finish
 from gemm_lab.emulator.codegen.reps import choose_reps
 from gemm_lab.emulator.faults import Where
 from gemm_lab.emulator.ptx.cfg import Program
+from gemm_lab.emulator.ptx.opset import written_registers
 from gemm_lab.emulator.runtime import arith, bits, convert, fp8, halves, rounding
 from gemm_lab.emulator.runtime.arrays import DTYPES
 from gemm_lab.emulator.runtime.context import Context
@@ -30,7 +31,14 @@ from gemm_lab.emulator.runtime.memory import HEAP_BASE
 __all__ = ["Code", "known_operations"]
 
 MODULES = (
-    ops_arith, ops_async, ops_bits, ops_convert, ops_data, ops_memory, ops_tensor, ops_warp,
+    ops_arith,
+    ops_bits,
+    ops_convert,
+    ops_data,
+    ops_hopper,
+    ops_memory,
+    ops_tensor,
+    ops_warp,
 )
 TABLE: dict[str, Emit] = {name: emit for module in MODULES for name, emit in module.OPS.items()}
 VOLATILE = frozenset({"volatile", "acquire", "relaxed"})
@@ -55,6 +63,31 @@ def _namespace() -> dict[str, Any]:
     return space
 
 
+def _accumulators(program: Program) -> frozenset[int]:
+    """Registers that wgmma writes."""
+    return frozenset(
+        program.registers[name]
+        for block in program.blocks
+        for ins in block.instrs
+        if ins.name == "wgmma"
+        for name in written_registers(ins)
+    )
+
+
+def _merged_writes(program: Program, index: int) -> int:
+    """Registers that a block writes for the active lanes' sake only.
+
+    wgmma keeps what inactive lanes hold, so what it alone writes needs no merge.
+    """
+    writes = 0
+    block = program.blocks[index]
+    for ins in [*block.instrs, *([block.last] if block.last else [])]:
+        if ins.name != "wgmma":
+            for name in written_registers(ins):
+                writes |= 1 << program.registers[name]
+    return writes
+
+
 class Code:
     """Functions of one entry under one set of options.
 
@@ -77,11 +110,17 @@ class Code:
         self.spins = False
         self.pool = _namespace()
         blocks = program.blocks
+        self.asynchronous = any(
+            ins.name in ("cp", "mbarrier", "wgmma") or "cluster" in ins.mods or ins.name == "fence"
+            for block in blocks
+            for ins in [*block.instrs, *([block.last] if block.last else [])]
+        )
+        self.accumulators = _accumulators(program)
         self.full: list[Any] = [None] * len(blocks)
         self.masked: list[Any] = [None] * len(blocks)
         self.sizes = [len(b.instrs) + (b.last is not None) or 1 for b in blocks]
         self.live_in = [b.live_in for b in blocks]
-        self.writes = [b.writes for b in blocks]
+        self.writes = [_merged_writes(program, b.index) for b in blocks]
         self.max_live = max(mask.bit_count() for mask in self.live_in)
         self.text: dict[tuple[int, bool], str] = {}
 

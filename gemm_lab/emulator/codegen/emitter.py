@@ -70,6 +70,7 @@ class BlockEmitter:
         self.ins: Instr | None = None
         self.bases: dict[Any, str] = {}
         self.touched: set[int] = set()
+        self.wgmma_seen: set[int] = set()
 
     # ---- names ----
     def fresh(self, prefix: str = "t") -> str:
@@ -320,6 +321,7 @@ class BlockEmitter:
             if emit is None:
                 raise unknown(ins)
             try:
+                self.guard_accumulators(ins)
                 emit(self, ins)
             except (IndexError, KeyError, AttributeError, TypeError, ValueError) as error:
                 raise unknown(ins, "operands or types that it cannot take") from error
@@ -331,6 +333,19 @@ class BlockEmitter:
             raise self.fail("operands or types that it cannot take") from error
         body = "\n ".join(self.lines)
         return f"def f(R,X,m):\n {body}\n"
+
+    def guard_accumulators(self, ins: Instr) -> None:
+        """Ordinary code that touches wgmma accumulators must find them done."""
+        accumulators = self.program.accumulators
+        if not accumulators or ins.name == "wgmma":
+            return
+        touched = {
+            self.program.registers[name] for name in (*read_registers(ins), *written_registers(ins))
+        } & accumulators
+        fresh = touched - self.wgmma_seen
+        if fresh:
+            self.wgmma_seen |= fresh
+            self.line(f"X.wgmma_use({tuple(sorted(fresh))},{self.mask},{self.site()})")
 
     def guard_mask(self) -> str:
         """The mask of the current instruction: the block's, or one under its guard."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gemm_lab.emulator.codegen.emitter import BlockEmitter
+from gemm_lab.emulator.codegen.ops_hopper import cluster_wait, try_wait
 from gemm_lab.emulator.ptx.cfg import EXIT
 from gemm_lab.emulator.ptx.ir import Instr, Reg
 from gemm_lab.emulator.ptx.opset import is_barrier
@@ -34,6 +35,10 @@ def finish(e: BlockEmitter) -> None:
         e.line(f"return {EXIT}")
     elif is_barrier(last):
         barrier(e, last)
+    elif last.name == "mbarrier":
+        try_wait(e, last)
+    elif last.name == "barrier":
+        cluster_wait(e, last)
     else:
         raise e.fail()
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from gemm_lab.emulator.codegen.emitter import BlockEmitter, Emit
+from gemm_lab.emulator.codegen.emitter import BlockEmitter
 from gemm_lab.emulator.ptx.ir import Imm, Instr, Mem, Operand, Reg, Sym
 from gemm_lab.emulator.runtime.groups import Access, AccessGroup, Site
 
-__all__ = ["OPS"]
+__all__ = ["address_of", "cp"]
 
 
 def cp(e: BlockEmitter, ins: Instr) -> None:
-    """Every instruction that begins with cp."""
+    """cp.async and its groups; bulk copies are in ops_hopper."""
     words = ins.mods
-    if "async" not in words or "bulk" in words:
+    if "async" not in words:
         raise e.fail()
     if "commit_group" in words:
         e.line(f"X.commit_group({e.guard_mask()})")
@@ -24,7 +24,11 @@ def cp(e: BlockEmitter, ins: Instr) -> None:
     elif "wait_all" in words:
         e.line(f"X.wait_all({e.guard_mask()},{e.site()})")
     elif "mbarrier" in words:
-        raise e.fail()
+        text, offset = address_of(e, ins.operands[0])
+        if not any(w.startswith("shared") for w in words):
+            text = f"({text}-KSHARED)"
+        noinc = "noinc" in words
+        e.line(f"X.mbarrier_copies({text}+{offset},{noinc},{e.guard_mask()},{e.site()})")
     else:
         copy(e, ins)
 
@@ -80,6 +84,3 @@ def copy(e: BlockEmitter, ins: Instr) -> None:
     if e.watch:
         e.line(f"X.seen_by_races({b})")
     e.line(f"X.async_copy({a},0,{b},0,{count},{v},{mask})")
-
-
-OPS: dict[str, Emit] = {"cp": cp}

@@ -42,6 +42,9 @@ def mov(e: BlockEmitter, ins: Instr) -> None:
     # Both names now mean one array, so neither may be changed in place.
     if isinstance(source, Reg) and not source.special:
         e.owned.discard(e.number(source))
+        if e.number(source) in e.program.accumulators:
+            # wgmma changes its accumulators in place.
+            text = f"{text}.copy()"
     e.dst(target, text, rep, leaves)
 
 

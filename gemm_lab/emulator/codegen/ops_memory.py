@@ -15,6 +15,7 @@ LD_ST_WORDS = frozenset(
         "global",
         "shared",
         "shared:cta",
+        "shared:cluster",
         "local",
         "const",
         "param",
@@ -267,7 +268,8 @@ def nothing(e: BlockEmitter, ins: Instr) -> None:
 def membar(e: BlockEmitter, ins: Instr) -> None:
     """Fences: memory is already in order; the watchers are told."""
     if e.watch:
-        e.line(f"X.fence({e.mask},{e.site()})")
+        proxy = "proxy" in ins.mods or any(mod.startswith("proxy") for mod in ins.mods)
+        e.line(f"X.{'proxy_fence' if proxy else 'fence'}({e.guard_mask()},{e.site()})")
 
 
 OPS: dict[str, Emit] = {

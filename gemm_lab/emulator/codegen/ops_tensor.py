@@ -18,7 +18,7 @@ COUNTS = {"x1": 1, "x2": 2, "x4": 4}
 
 def mma(e: BlockEmitter, ins: Instr) -> None:
     """mma.sync and wmma.mma: the first of a run does all of it."""
-    if "sparse" in ins.mods or ins.name == "mma" and "sp" in ins.mods:
+    if "sparse" in ins.mods or (ins.name == "mma" and "sp" in ins.mods):
         raise e.fail("sparse products")
     if "f64" in ins.mods:
         mma_f64(e, ins)
@@ -59,9 +59,7 @@ def emit_run(e: BlockEmitter, run: MmaRun) -> None:
     names = [e.fresh("u") for _ in range(4 * len(pairs))]
     left = ",".join(name for key in lefts for name in key)
     right = ",".join(name for key in rights for name in key)
-    e.line(
-        f"{','.join(names)}=X.mma({e.constant(grid)},[{left}],[{right}],{e.mask},{e.site()})"
-    )
+    e.line(f"{','.join(names)}=X.mma({e.constant(grid)},[{left}],[{right}],{e.mask},{e.site()})")
     if e.watch:
         e.line(f"X.count_mma({e.constant(grid)},{e.mask},{e.site()})")
     sums: list[tuple[Operand | None, str, str]] = []
@@ -129,9 +127,7 @@ def matrix_base(e: BlockEmitter, ins: Instr, mem: Operand | None, count: int) ->
         else:
             raise e.fail("an address that it cannot read")
         name = e.bases[id(group)] = e.fresh("b")
-        e.line(
-            f"{name}=X.matrix_base({address},{e.constant(group)},{count},{e.mask},{e.site()})"
-        )
+        e.line(f"{name}=X.matrix_base({address},{e.constant(group)},{count},{e.mask},{e.site()})")
     return name, (mem.offset - group.lo) // 4
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gemm_lab.emulator.codegen.emitter import BlockEmitter, Emit
 from gemm_lab.emulator.codegen.ops_arith import check_mods, count, kind_of
+from gemm_lab.emulator.codegen.ops_hopper import cluster_arrive
 from gemm_lab.emulator.codegen.reps import rep_of
 from gemm_lab.emulator.ptx.ir import Instr, Operand, Pair, Sym
 
@@ -105,7 +106,10 @@ def activemask(e: BlockEmitter, ins: Instr) -> None:
 
 
 def bar(e: BlockEmitter, ins: Instr) -> None:
-    """bar.warp.sync, bar.arrive; bar.sync ends a block and is not met here."""
+    """bar.warp.sync, bar.arrive, barrier.cluster.arrive; what parks lanes ends a block."""
+    if "cluster" in ins.mods:
+        cluster_arrive(e, ins)
+        return
     if "warp" in ins.mods:
         members = e.src(ins.operands[0], "i32")
         need(e, members)

@@ -63,10 +63,20 @@ class Machine:
         self.expand = self.B < 24
         # A pending arrival count a barrier, from bar.arrive: [16, B] threads.
         self.arrivals = np.zeros((16, self.B), dtype=np.int64)
-        self.tensor: Any = None
         self.row_masks: dict[Any, Any] = {}
         self.copies: list[Any] = []
         self.committed: Array = np.zeros((1, 1, 1), dtype=np.int32)
+        size = setup.cluster[0] * setup.cluster[1] * setup.cluster[2]
+        self.cluster_size = size
+        self.mbarriers: Any = None
+        self.barrier_version = 0
+        self.cluster_arrivals: Array | None = None
+        self.cluster_waits: Array | None = None
+        self.register_counts: Array | None = None
+        self.wgmma_clean: Array | None = None
+        self.wgmma_committed: Array | None = None
+        self.flights: list[Any] = []
+        self.tiles: dict[int, Array] = {}
         self.races: Any = None
         self.counters: Any = None
 

@@ -12,6 +12,7 @@ from gemm_lab.emulator.runtime.arrays import Array, any_of
 from gemm_lab.emulator.runtime.context import Context
 from gemm_lab.emulator.runtime.masks import Mask
 from gemm_lab.emulator.runtime.steer import BarrierArrival, Split, Stall
+from gemm_lab.emulator.runtime.waits import Waits
 
 __all__ = ["Scheduler"]
 
@@ -43,6 +44,7 @@ class Scheduler:
         self.groups: dict[int, Mask | None] = {0: None}
         self.parked: list[Parked] = []
         self.stalled: dict[int, Stall] = {}
+        self.waits = Waits(context)
         self.alone = 0
         self.last = -1
         self.current = 0
@@ -51,7 +53,10 @@ class Scheduler:
         """Until every lane has left."""
         x = self.x
         budget = x.setup.options.max_instructions
-        while self.groups or self.parked:
+        while self.groups or self.parked or self.waits:
+            if self.waits:
+                for target, lanes in self.waits.released(self.registers):
+                    self.join(target, Mask(lanes, x.shape))
             if not self.groups or len(self.stalled) == len(self.groups):
                 self.deadlock()
             index = self.pick()
@@ -99,6 +104,8 @@ class Scheduler:
         for parked in self.parked:
             waiting |= code.live_in[parked.next]
         keep = waiting & code.writes[index]
+        for target in self.waits.targets():
+            waiting |= code.live_in[target]
         saved = []
         while keep:
             bit = keep & -keep
@@ -149,6 +156,9 @@ class Scheduler:
                     self.join(target, Mask(lanes, x.shape))
                 else:
                     self.leave(Mask(lanes, x.shape))
+        elif self.waits.takes(outcome):
+            for target, lanes in self.waits.add(mask, outcome, self.registers):
+                self.join(target, Mask(lanes, x.shape))
         elif isinstance(outcome, Stall):
             self.join(index, mask)
             self.stalled[index] = outcome
@@ -292,6 +302,8 @@ class Scheduler:
             first = first or (array, stall.site)
             count = int(array.sum())
             places.append(f"{count} threads at {stall.site.ins.opcode} ({x.where(stall.site.ins)})")
+        places += self.waits.describe()
+        first = first or self.waits.first()
         block = None
         for parked in self.parked:
             block = int(parked.lanes.any(axis=0).argmax()) if block is None else block

@@ -38,6 +38,7 @@ class Setup:
     sm_count: int = 132
     bound_lo: int = 0
     bound_hi: int = -1
+    maps: dict[int, Any] = field(default_factory=dict)
     tile_groups: dict[Any, Any] = field(default_factory=dict)
     printf_output: list[str] = field(default_factory=list)
 

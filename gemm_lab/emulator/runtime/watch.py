@@ -36,7 +36,9 @@ class Watching(Accesses):
     def count_mma(self, grid: MmaGrid, m: Mask | None, site: Site) -> None:
         """A run of mma instructions."""
         if self.counters is not None:
-            warps = self.warps * self.B if m is None else int(self.active_warps(m).any(axis=1).sum())
+            warps = (
+                self.warps * self.B if m is None else int(self.active_warps(m).any(axis=1).sum())
+            )
             per = PER_REGISTER[grid.kind_a]
             flop = 2 * 16 * 8 * 4 * per * grid.chunks * len(grid.pairs)
             self.counters.bump(site.ins, "tensor_flop", flop * warps)
@@ -45,6 +47,11 @@ class Watching(Accesses):
         """A memory fence."""
         if self.races is not None:
             self.races.fence()
+
+    def proxy_fence(self, m: Mask | None, site: Site) -> None:
+        """fence.proxy.async: ordinary accesses before it are seen by asynchronous ones after it."""
+        if self.races is not None:
+            self.races.proxy_fence(self, self.active_warps(m).any(axis=1))
 
     def warp_sync(self, members: Array, m: Mask | None) -> None:
         """__syncwarp orders the accesses of a warp's lanes."""

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemm_lab.emulator.runtime.access import Accesses, Base
+from gemm_lab.emulator.runtime.access import Base
 from gemm_lab.emulator.runtime.arrays import Array
 from gemm_lab.emulator.runtime.groups import AccessGroup, Site
 from gemm_lab.emulator.runtime.masks import Mask
+from gemm_lab.emulator.tensor.mbarriers import Mbarriers
 
 __all__ = ["AsyncCopies", "Copy"]
 
@@ -29,7 +30,7 @@ class Copy:
     group: Array | None = None
 
 
-class AsyncCopies(Accesses):
+class AsyncCopies(Mbarriers):
     """cp.async with its groups."""
 
     def async_copy(
@@ -64,9 +65,7 @@ class AsyncCopies(Accesses):
             site = target.group.accesses[0].site
             self.counters.bump(site.ins, "async_copy_bytes", lanes * 4 * count)
 
-    def copy_source(
-        self, a: Array, g: AccessGroup, valid: Array | None, m: Mask | None
-    ) -> Base:
+    def copy_source(self, a: Array, g: AccessGroup, valid: Array | None, m: Mask | None) -> Base:
         """Check the global side: lanes that copy no byte may hold any address."""
         if valid is not None:
             reads = valid > 0
@@ -147,9 +146,7 @@ class AsyncCopies(Accesses):
 
     def _write(self, copy: Copy, mask: Mask | None) -> None:
         base = copy.base
-        target = Base(
-            base.views, base.index, base.step, base.wide, mask, base.group, base.bytes
-        )
+        target = Base(base.views, base.index, base.step, base.wide, mask, base.group, base.bytes)
         if base.index.ndim == 2 and mask is not None and mask.array.shape[2] > 1:
             index = base.index[:, :, None] * self.B + self.block_row
             target = Base(self.smem_flat, index, self.B, True, mask, base.group, base.bytes)

@@ -38,9 +38,7 @@ class MatrixMoves(Watching):
             found = self.row_masks[key] = (m, Mask(array, self.shape))
         return found[1]
 
-    def matrix_base(
-        self, a: Array, g: AccessGroup, count: int, m: Mask | None, site: Site
-    ) -> Base:
+    def matrix_base(self, a: Array, g: AccessGroup, count: int, m: Mask | None, site: Site) -> Base:
         """Check the row addresses of ldmatrix or stmatrix."""
         if self.threads % 32:
             raise self.warp_fault(site)
@@ -87,7 +85,9 @@ class MatrixMoves(Watching):
         """Store registers as matrices."""
         lanes = _lanes(self.threads)
         if base.mask is not None:
-            lanes = lanes[np.broadcast_to(base.mask.array, self.shape).reshape(self.threads, -1)[:, 0]]
+            lanes = lanes[
+                np.broadcast_to(base.mask.array, self.shape).reshape(self.threads, -1)[:, 0]
+            ]
         warp, lane = lanes // 32 * 32, lanes % 32
         blocks = np.arange(self.B)
         flat16 = self.smem_flat.i16
@@ -114,15 +114,26 @@ class MatrixMoves(Watching):
 
     # ---- wmma ----
     def tile_base(
-        self, a: Array, stride: Array, tile: TileMap, space: str, kind: str, m: Mask | None, site: Site
+        self,
+        a: Array,
+        stride: Array,
+        tile: TileMap,
+        space: str,
+        kind: str,
+        m: Mask | None,
+        site: Site,
     ) -> Base:
         """Check the accesses of wmma.load or wmma.store. `stride` is in elements."""
         if self.threads % 32:
             raise self.warp_fault(site)
         self.whole(m, site)
-        active = stride if m is None else stride[np.broadcast_to(m.array, stride.shape)] if (
-            stride.size > 1 and m.array.shape == stride.shape
-        ) else stride
+        active = (
+            stride
+            if m is None
+            else stride[np.broadcast_to(m.array, stride.shape)]
+            if (stride.size > 1 and m.array.shape == stride.shape)
+            else stride
+        )
         ld = int(active.reshape(-1)[0])
         key = (id(tile), site.number, ld, kind)
         group = self.setup.tile_groups.get(key)

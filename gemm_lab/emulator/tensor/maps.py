@@ -1,0 +1,108 @@
+"""Tensor maps: 128 bytes that describe a tensor in global memory and a box of it.
+
+The layout of the bytes is the emulator's own; a map that the driver encoded cannot be read.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gemm_lab.emulator.faults import LaunchFault, MemoryFault
+
+__all__ = ["MAP_BYTES", "SWIZZLE_BYTES", "TensorMap", "decode_tensor_map", "encode_tensor_map"]
+
+MAP_BYTES = 128
+MAGIC = b"GLABTMA1"
+FORMAT = struct.Struct("<8sQBBBB5I4Q5I")
+SWIZZLE_BYTES = {"none": 0, "32B": 32, "64B": 64, "128B": 128}
+MAX_BOX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """A decoded map. Dimensions are innermost first; `strides` are bytes of each dimension."""
+
+    address: int
+    element_bytes: int
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes of a box."""
+        size = self.element_bytes
+        for extent in self.box:
+            size *= extent
+        return size
+
+
+def encode_tensor_map(
+    *,
+    address: int,
+    element: str,
+    element_bytes: int,
+    dims: Sequence[int],
+    strides_bytes: Sequence[int],
+    box: Sequence[int],
+    swizzle: str = "none",
+) -> bytes:
+    """128 bytes for a kernel's `__grid_constant__ CUtensorMap` parameter.
+
+    LaunchFault where the driver would refuse: alignment, extents, a box wider than its swizzle.
+    """
+    rank = len(dims)
+    span = SWIZZLE_BYTES.get(swizzle)
+
+    def check(good: bool, what: str) -> None:
+        if not good:
+            raise LaunchFault("tensor map", f"{element}: {what}")
+
+    check(1 <= rank <= 5 and len(box) == rank and len(strides_bytes) == rank - 1, "its rank")
+    check(span is not None, f"swizzle {swizzle!r}")
+    check(address % 16 == 0, f"address {address:#x} is no multiple of 16")
+    check(all(0 < d < 1 << 32 for d in dims), f"dimensions {tuple(dims)}")
+    check(all(s % 16 == 0 and 0 < s < 1 << 40 for s in strides_bytes), f"strides {strides_bytes}")
+    check(all(0 < b <= MAX_BOX for b in box), f"box {tuple(box)}: each extent is 1 to {MAX_BOX}")
+    inner = box[0] * element_bytes
+    check(inner % 16 == 0, f"{inner} bytes in the box's inner dimension, no multiple of 16")
+    check(not span or inner <= span, f"{inner} bytes in the inner dimension, swizzle {swizzle}")
+    pad = 5 - rank
+    return FORMAT.pack(
+        MAGIC,
+        address,
+        rank,
+        element_bytes,
+        span or 0,
+        0,
+        *dims,
+        *[0] * pad,
+        *strides_bytes,
+        *[0] * (4 - len(strides_bytes)),
+        *box,
+        *[0] * pad,
+    ).ljust(MAP_BYTES, b"\0")
+
+
+def decode_tensor_map(data: bytes) -> TensorMap:
+    """The map that 128 bytes hold; MemoryFault when they are none."""
+    if len(data) < FORMAT.size or data[:8] != MAGIC:
+        raise MemoryFault(
+            "tensor map",
+            "the address holds no tensor map of the emulator",
+            hint="pass one made by encode_tensor_map, or a TensorMapArgument",
+        )
+    fields = FORMAT.unpack_from(data)
+    address, rank, element_bytes, swizzle = fields[1:5]
+    dims, strides, box = fields[6:11], fields[11:15], fields[15:20]
+    return TensorMap(
+        address,
+        element_bytes,
+        tuple(dims[:rank]),
+        (element_bytes, *strides[: rank - 1]),
+        tuple(box[:rank]),
+        swizzle,
+    )

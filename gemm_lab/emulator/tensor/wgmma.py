@@ -1,0 +1,333 @@
+"""wgmma: four warps multiply matrices that lie in shared memory.
+
+Matrices are found by descriptors (PTX ISA, "Matrix descriptor"): start, leading and stride byte
+offsets in units of 16 bytes, swizzle in bits 62 and 63. D's register 4 j + 2 h + i of lane 4 g + t
+of warp w holds row 16 w + 8 h + g, column 8 j + 2 t + i.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gemm_lab.emulator.faults import BarrierFault, MemoryFault
+from gemm_lab.emulator.runtime.arrays import Array
+from gemm_lab.emulator.runtime.groups import Site
+from gemm_lab.emulator.runtime.masks import Mask
+from gemm_lab.emulator.runtime.watch import Watching
+from gemm_lab.emulator.tensor.bulk import swizzled
+from gemm_lab.emulator.tensor.fragments import PER_REGISTER, widen
+
+__all__ = ["Wgmma", "WgmmaForm"]
+
+GROUP = 128
+ROWS = 64
+K_BYTES = 32
+SPANS = (0, 128, 64, 32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WgmmaForm:
+    """A wgmma instruction: columns, element types, and what its immediates say."""
+
+    columns: int
+    kind_a: str
+    kind_b: str
+    kind_d: str
+    negate_a: bool = False
+    negate_b: bool = False
+    transpose_a: bool = False
+    transpose_b: bool = False
+    registers: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Flight:
+    """Products in flight: registers, and (warpgroup, block) of those not yet waited for."""
+
+    registers: frozenset[int]
+    groups: Array
+    number: Array | None = None
+    reads: list[tuple[Array, Array]] = field(default_factory=list)
+
+
+@functools.lru_cache(maxsize=512)
+def _matrix_words(
+    extent: int, element_bytes: int, leading: int, stride: int, span: int, transposed: bool
+) -> Array:
+    """Byte offsets from the start of each 32-bit word of an operand, before the swizzle.
+
+    K-major: [extent, 8], words along K. Otherwise [K, extent / 2], words along M or N.
+    """
+    if not transposed:
+        row = np.arange(extent, dtype=np.int64).reshape(-1, 1)
+        byte = np.arange(0, K_BYTES, 4, dtype=np.int64).reshape(1, -1)
+        if span:
+            return row // 8 * stride + row % 8 * span + byte
+        return row // 8 * stride + row % 8 * 16 + byte // 16 * leading + byte % 16
+    k = np.arange(K_BYTES // element_bytes, dtype=np.int64).reshape(-1, 1)
+    along = np.arange(0, extent * element_bytes, 4, dtype=np.int64).reshape(1, -1)
+    if span:
+        return along // span * leading + along % span + k % 8 * span + k // 8 * stride
+    return along // 16 * stride + along % 16 + k % 8 * 16 + k // 8 * leading
+
+
+class Wgmma(Watching):
+    """wgmma.mma_async with its fence, groups and waits."""
+
+    def _group_mask(self, m: Mask | None, site: Site) -> Array:
+        """Active (warpgroup, block), [groups, B]; every warp of a group must be whole and here."""
+        if self.threads % GROUP:
+            raise self.warp_fault(site)
+        if m is None:
+            return np.ones((self.threads // GROUP, self.B), dtype=bool)
+        lanes = m.full().reshape(self.threads // GROUP, GROUP, self.B)
+        any_lane, all_lanes = lanes.any(axis=1), lanes.all(axis=1)
+        if (any_lane & ~all_lanes).any():
+            lane = self.first_lane(m.full())
+            raise BarrierFault(
+                "divergent warpgroup",
+                f"{site.ins.opcode} needs all four warps of a warpgroup",
+                **self.blame_lane(lane, site),
+            )
+        out: Array = all_lanes
+        return out
+
+    def _first_of(self, value: Array) -> Array:
+        """A value of each warpgroup and block: that of its first lane, [groups, B]."""
+        full = np.broadcast_to(value, self.shape).reshape(-1, GROUP, self.B)
+        first: Array = full[:, 0]
+        return first
+
+    def wgmma_fence(self, m: Mask | None, site: Site) -> None:
+        """wgmma.fence: registers may be handed over."""
+        active = self._group_mask(m, site)
+        self._clean(active.shape)[active] = True
+
+    def _clean(self, shape: tuple[int, ...]) -> Array:
+        if self.wgmma_clean is None:
+            self.wgmma_clean = np.zeros(shape, dtype=bool)
+        return self.wgmma_clean
+
+    def wgmma_use(self, registers: tuple[int, ...], m: Mask | None, site: Site) -> None:
+        """Ordinary code touches accumulators: they must not be in flight."""
+        if self.threads % GROUP:
+            return
+        shape = (self.threads // GROUP, self.B)
+        active = (
+            np.ones(shape, dtype=bool)
+            if m is None
+            else np.any(m.full().reshape(shape[0], GROUP, self.B), axis=1)
+        )
+        self._clean(shape)[active] = False
+        wanted = frozenset(registers)
+        for flight in self.flights:
+            if flight.registers & wanted and (flight.groups & active).any():
+                group = int((flight.groups & active).any(axis=1).argmax())
+                raise BarrierFault(
+                    "registers in flight",
+                    "an accumulator is touched before wgmma.wait_group says that it is done",
+                    **self.blame_lane(group * GROUP * self.B, site),
+                )
+
+    def wgmma(
+        self,
+        form: WgmmaForm,
+        d: Sequence[Array],
+        a: Array | Sequence[Array],
+        b: Array,
+        scale_d: Array,
+        m: Mask | None,
+        site: Site,
+    ) -> Array:
+        """D = A B, plus D where scale_d holds: [registers, Ty, Tx, B]."""
+        active = self._group_mask(m, site)
+        if not self._clean(active.shape)[active].all():
+            raise BarrierFault(
+                "wgmma.fence",
+                "accumulators were touched since the last wgmma.fence",
+                **self.blame_lane(0, site),
+            )
+        tile = self._tile(d, form)
+        flight = Flight(frozenset(form.registers), active.copy())
+        add = np.broadcast_to(self._first_of(scale_d), active.shape)
+        right = self._first_of(b)
+        if isinstance(a, np.ndarray):
+            left = self._first_of(a)
+        else:
+            left = np.zeros(active.shape, dtype=np.int64)
+            registers = np.stack(
+                [np.broadcast_to(self._as_words(r), self.shape) for r in a]
+            ).reshape(4, -1, GROUP, self.B)
+        for group in range(active.shape[0]):
+            blocks = np.flatnonzero(active[group])
+            keys = np.stack([left[group, blocks], right[group, blocks], add[group, blocks]])
+            for column in np.unique(keys, axis=1).T:
+                pick = blocks[(keys == column[:, None]).all(axis=0)]
+                if isinstance(a, np.ndarray):
+                    first = self._operand_at(
+                        int(column[0]), ROWS, form.kind_a, form.transpose_a, pick, flight, site
+                    )
+                else:
+                    first = self._from_registers(registers[:, group][..., pick], form.kind_a)
+                second = self._operand_at(
+                    int(column[1]), form.columns, form.kind_b, form.transpose_b, pick, flight, site
+                )
+                self._accumulate(tile, form, first, second, bool(column[2]), group, pick)
+        self.flights.append(flight)
+        if self.races is not None:
+            self.races.wgmma_read(self, flight, active, site)
+        if self.counters is not None:
+            flop = 2 * ROWS * form.columns * 4 * PER_REGISTER[form.kind_a] * 2
+            self.counters.bump(site.ins, "tensor_flop", flop * int(active.sum()))
+        return tile
+
+    def _as_words(self, register: Array) -> Array:
+        return register if register.dtype == np.int32 else register.view(np.int32)
+
+    def _tile(self, d: Sequence[Array], form: WgmmaForm) -> Array:
+        """The accumulators as one array: the one that they are views of, or a new one."""
+        base = d[0].base
+        dtype = {"f32": np.float32, "s32": np.int32}.get(form.kind_d, np.int32)
+        if (
+            base is not None
+            and id(base) in self.tiles
+            and base.shape[0] == len(d)
+            and all(x.base is base for x in d)
+            and d[0].__array_interface__["data"][0] == base.__array_interface__["data"][0]
+            and d[-1].__array_interface__["data"][0] == base[-1].__array_interface__["data"][0]
+        ):
+            found: Array = base
+            return found
+        tile = np.empty((len(d), *self.shape), dtype=dtype)
+        for at, register in enumerate(d):
+            tile[at] = register if register.dtype == dtype else register.view(dtype)
+        self.tiles[id(tile)] = tile
+        if len(self.tiles) > 64:
+            self.tiles = {id(tile): tile}
+        return tile
+
+    def _operand_at(
+        self,
+        descriptor: int,
+        extent: int,
+        kind: str,
+        transposed: bool,
+        blocks: Array,
+        flight: Flight,
+        site: Site,
+    ) -> Array:
+        """A matrix as float32 [blocks, extent, K] from its descriptor."""
+        bits = descriptor & 0xFFFFFFFFFFFFFFFF
+        start = (bits & 0x3FFF) << 4
+        leading = (bits >> 16 & 0x3FFF) << 4
+        stride = (bits >> 32 & 0x3FFF) << 4
+        span = SPANS[bits >> 62]
+        size = 4 // PER_REGISTER[kind]
+        offsets = _matrix_words(extent, size, leading, stride, span, transposed)
+        address = swizzled(start + offsets, span)
+        if int(address.max()) + 4 > self.smem_bytes:
+            raise MemoryFault(
+                "out of bounds",
+                f"a descriptor reaches shared address {int(address.max()):#x}; the block has "
+                f"{self.smem_bytes} bytes",
+                **self.blame_lane(int(blocks[0]), site),
+            )
+        words = address >> 2
+        whole = len(blocks) == self.B
+        data = self.smem[words] if whole else self.smem[words[..., None], blocks]
+        if self.track:
+            written = self.smem_written[words[..., None], blocks]
+            if not written.all():
+                raise MemoryFault(
+                    "uninitialised",
+                    "wgmma reads shared memory where nothing was written",
+                    **self.blame_lane(int(blocks[0]), site),
+                )
+        flight.reads.append((words.reshape(-1), blocks))
+        elements = widen(np.ascontiguousarray(data.transpose(2, 0, 1)), kind)
+        return elements.transpose(0, 2, 1) if transposed else elements
+
+    def _from_registers(self, words: Array, kind: str) -> Array:
+        """A from registers [4, 128, blocks] as float32 [blocks, 64, K]."""
+        shape = (2, 2, 4, 8, 4, words.shape[-1])  # chunk, half, warp, g, t
+        moved = words.reshape(shape).transpose(5, 2, 1, 3, 0, 4)
+        flat = np.ascontiguousarray(moved).reshape(words.shape[-1], ROWS, 8)
+        return widen(flat, kind)
+
+    def _accumulate(
+        self,
+        tile: Array,
+        form: WgmmaForm,
+        left: Array,
+        right: Array,
+        add: bool,
+        group: int,
+        blocks: Array,
+    ) -> None:
+        product = np.matmul(left, right.transpose(0, 2, 1))
+        if form.negate_a != form.negate_b:
+            product = -product
+        across = form.columns // 8
+        shape = (len(blocks), 4, 2, 8, across, 4, 2)
+        # -> column group, half, column in pair, warp, g, t, block
+        moved = product.reshape(shape).transpose(4, 2, 6, 1, 3, 5, 0)
+        values = moved.reshape(across * 4, GROUP, len(blocks))
+        rows = tile.reshape(tile.shape[0], self.threads, self.B)
+        lanes = slice(group * GROUP, (group + 1) * GROUP)
+        if form.kind_d == "f16":
+            self._half(rows, values, add, lanes, blocks)
+            return
+        if form.kind_d == "s32":
+            values = values.astype(np.int32)
+        if len(blocks) == self.B:
+            if add:
+                rows[:, lanes] += values
+            else:
+                rows[:, lanes] = values
+            return
+        old = rows[:, lanes][..., blocks]
+        rows[:, lanes.start : lanes.stop, blocks] = old + values if add else values
+
+    def _half(self, rows: Array, values: Array, add: bool, lanes: slice, blocks: Array) -> None:
+        """float16 accumulators, two to a register."""
+        pairs = values.reshape(-1, 2, *values.shape[1:])
+        old = rows[:, lanes][..., blocks]
+        packed = np.zeros(old.shape, dtype=np.uint32)
+        for i in range(2):
+            before = (old >> (16 * i)).astype(np.int16).view(np.float16)
+            total = pairs[:, i] + (before.astype(np.float32) if add else np.float32(0))
+            half = total.astype(np.float16).view(np.uint16).astype(np.uint32)
+            packed |= half << np.uint32(16 * i)
+        rows[:, lanes.start : lanes.stop, blocks] = packed.view(np.int32)
+
+    # ---- groups ----
+    def wgmma_commit(self, m: Mask | None, site: Site) -> None:
+        """wgmma.commit_group"""
+        active = self._group_mask(m, site)
+        if self.wgmma_committed is None:
+            self.wgmma_committed = np.zeros(active.shape, dtype=np.int64)
+        for flight in self.flights:
+            if flight.number is None and (flight.groups & active).any():
+                flight.number = self.wgmma_committed.copy()
+        self.wgmma_committed[active] += 1
+
+    def wgmma_wait(self, pending: int, m: Mask | None, site: Site) -> None:
+        """wgmma.wait_group: all but the latest `pending` groups are done."""
+        active = self._group_mask(m, site)
+        if self.wgmma_committed is None:
+            return
+        kept = []
+        for flight in self.flights:
+            if flight.number is not None:
+                done = active & (flight.number < self.wgmma_committed - pending) & flight.groups
+                if done.any():
+                    flight.groups = flight.groups & ~done
+                    if self.races is not None:
+                        self.races.wgmma_done(self, flight, done, site)
+            if flight.groups.any():
+                kept.append(flight)
+        self.flights = kept
