@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(512) l2_read(const uint4* src, unsi
     if (fold(sum) == 0x5eed5eedu) dst[0] = 1;
 }
 
-// 16-byte loads without bank conflicts; 32 of them a round.
+// 16-byte loads without bank conflicts, volatile lest ptxas merge those of one address; 32 a round.
 extern "C" __global__ void __launch_bounds__(256) smem_read(unsigned* dst, int repeats) {
     __shared__ uint4 tile[1024];
     for (int i = threadIdx.x; i < 1024; i += 256) tile[i] = make_uint4(i, i, i, i);
@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(256) smem_read(unsigned* dst, int r
 #pragma unroll
         for (int j = 0; j < 32; ++j) {
             uint4 x;
-            asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+            asm volatile("ld.volatile.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                          : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(base + j % 4 * 4096));
             mix(sum, x);
         }
