@@ -16,6 +16,7 @@ from gemm_lab.variants import Variant
 SMALL: tuple[Mapping[str, int], ...] = (
     {"BM": 32, "BN": 64, "BK": 8, "WM": 32, "WN": 32, "TM": 8, "TN": 4, "STAGES": 2, "GROUP_M": 2},
     {"BM": 32, "BN": 64, "BK": 6, "WM": 32, "WN": 32, "TM": 8, "TN": 4, "STAGES": 3, "GROUP_M": 2},
+    {"BM": 32, "BN": 64, "BK": 8, "WM": 32, "WN": 32, "TM": 8, "TN": 4, "STAGES": 1, "GROUP_M": 2},
     {"BM": 64, "BN": 64, "BK": 8, "WM": 32, "WN": 64, "TM": 8, "TN": 8, "STAGES": 3, "GROUP_M": 2},
     {"BLOCK_SIZE": 32, "TILE": 4, "BK": 8},
     {"BLOCK_SIZE": 24, "TILE": 2, "BK": 5},

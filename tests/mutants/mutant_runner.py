@@ -21,7 +21,7 @@ from gemm_lab.lab.workbench import Workbench
 from gemm_lab.variants import Variant, render
 
 ARCH = "sm_80"
-MOST_CONFIGS = 2
+MOST_CONFIGS = 3
 
 
 @dataclass(frozen=True)
