@@ -10,9 +10,10 @@ from gemm_lab.core.kernel import RenderedKernel
 from gemm_lab.errors import CompileError
 from gemm_lab.jit import Cache, compile_kernel
 
+# NVRTC of 12.9 brings NV_IF_ELSE_TARGET itself; a macro that it does not have fails as it did.
 BODY = """
 extern "C" __global__ void choose(int* out) {
-    NV_IF_ELSE_TARGET(NV_PROVIDES_SM_80, (out[0] = 1;), (out[0] = 2;))
+    NV_IF_ELSE_LATER_TARGET(NV_PROVIDES_SM_80, (out[0] = 1;), (out[0] = 2;))
 }
 """
 
