@@ -161,10 +161,9 @@ def _selected(setup: Setup) -> Array:
     total = setup.grid[0] * setup.grid[1] * setup.grid[2]
     if setup.options.blocks is not None:
         chosen = np.array(sorted(set(setup.options.blocks)), dtype=np.int64)
-        chosen = _by_cluster(setup, chosen)
         if len(chosen) and (chosen.min() < 0 or chosen.max() >= total):
             raise LaunchFault("block selection", f"blocks must lie in [0, {total})")
-        return chosen
+        return _whole_clusters(setup, chosen, total)
     if total > MAX_BLOCKS:
         raise LaunchFault(
             "grid",
@@ -172,6 +171,15 @@ def _selected(setup: Setup) -> Array:
             hint="choose a smaller problem, or Options.blocks",
         )
     return _by_cluster(setup, np.arange(total, dtype=np.int64))
+
+
+def _whole_clusters(setup: Setup, chosen: Array, total: int) -> Array:
+    """The chosen blocks with the others of their clusters."""
+    size = setup.cluster[0] * setup.cluster[1] * setup.cluster[2]
+    if size == 1:
+        return chosen
+    ordered = _by_cluster(setup, np.arange(total, dtype=np.int64)).reshape(-1, size)
+    return ordered[np.isin(ordered, chosen).any(axis=1)].reshape(-1)
 
 
 def _by_cluster(setup: Setup, blocks: Array) -> Array:

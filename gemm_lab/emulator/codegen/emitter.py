@@ -345,7 +345,10 @@ class BlockEmitter:
         fresh = touched - self.wgmma_seen
         if fresh:
             self.wgmma_seen |= fresh
-            self.line(f"X.wgmma_use({tuple(sorted(fresh))},{self.mask},{self.site()})")
+            # Compilers put moves between a fence and its products, and ptxas sees to them.
+            dirty = ins.name != "mov"
+            names = tuple(sorted(fresh))
+            self.line(f"X.wgmma_use({names},{dirty},{self.mask},{self.site()})")
 
     def guard_mask(self) -> str:
         """The mask of the current instruction: the block's, or one under its guard."""

@@ -196,7 +196,10 @@ def watch_unset(program: Program) -> None:
     for block in program.blocks:
         items: list[Instr] = []
         for ins in [*block.instrs, *([block.last] if block.last else [])]:
-            read = {name for op in split_operands(ins)[1] for name in registers_of(op)}
+            sources = split_operands(ins)[1]
+            if ins.name == "wgmma":
+                sources = sources[1:]  # accumulators may be unset where scale-d is false
+            read = {name for op in sources for name in registers_of(op)}
             if ins.guard is not None:
                 read.add(ins.guard.name)
             for name in sorted(read & flags.keys()):

@@ -103,9 +103,9 @@ class Scheduler:
             waiting |= code.live_in[other]
         for parked in self.parked:
             waiting |= code.live_in[parked.next]
-        keep = waiting & code.writes[index]
         for target in self.waits.targets():
             waiting |= code.live_in[target]
+        keep = waiting & code.writes[index]
         saved = []
         while keep:
             bit = keep & -keep

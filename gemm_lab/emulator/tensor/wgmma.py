@@ -112,8 +112,10 @@ class Wgmma(Watching):
             self.wgmma_clean = np.zeros(shape, dtype=bool)
         return self.wgmma_clean
 
-    def wgmma_use(self, registers: tuple[int, ...], m: Mask | None, site: Site) -> None:
-        """Ordinary code touches accumulators: they must not be in flight."""
+    def wgmma_use(
+        self, registers: tuple[int, ...], dirty: bool, m: Mask | None, site: Site
+    ) -> None:
+        """Ordinary code touches accumulators: they must not be in flight, and need a fence."""
         if self.threads % GROUP:
             return
         shape = (self.threads // GROUP, self.B)
@@ -122,7 +124,8 @@ class Wgmma(Watching):
             if m is None
             else np.any(m.full().reshape(shape[0], GROUP, self.B), axis=1)
         )
-        self._clean(shape)[active] = False
+        if dirty:
+            self._clean(shape)[active] = False
         wanted = frozenset(registers)
         for flight in self.flights:
             if flight.registers & wanted and (flight.groups & active).any():
