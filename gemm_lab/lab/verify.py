@@ -133,6 +133,8 @@ def _compare(problem: GemmProblem, expected: Array, bound: Array, got: Array, ro
         index = int(xp.argmax(rank))
         finite = xp.isfinite(difference)
         square_error = float(xp.sum(xp.where(finite, difference, 0.0) ** 2))
+        if bool(xp.any(~good & ~finite)):
+            square_error = math.nan  # a wrong NaN has no distance, and is not left out of the mean
         square_expected = float(xp.sum(xp.where(xp.isfinite(expected), expected, 0.0) ** 2))
     batch, row, col = (int(i) for i in _unravel(index, expected.shape))
     place = (row + row0, col) if problem.shape.batch == 1 else (batch, row + row0, col)
