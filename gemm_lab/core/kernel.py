@@ -148,7 +148,8 @@ class TensorMapSpec:
 
     `dims` are elements, innermost first; `strides_bytes` are those of dims 1 and up; `box` is
     the tile that one instruction moves, in elements. Out-of-bounds elements read as zero.
-    `round_tf32` asks the copy engine to round fp32 to tf32 on the way.
+    `round_tf32` asks the copy engine to round fp32 to tf32 on the way. A map with a
+    `workspace_offset_bytes` lies over the call's workspace, from there on, not over the operand.
     """
 
     operand: Literal["a", "b", "c"]
@@ -158,6 +159,7 @@ class TensorMapSpec:
     box: tuple[int, ...]
     swizzle: Swizzle = "none"
     round_tf32: bool = False
+    workspace_offset_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

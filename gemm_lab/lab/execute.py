@@ -121,12 +121,18 @@ class Executor:
         for launch in plan_.launches:
             arguments = [self._argument(name, part, plan_) for name in launch.params]
             prepared = self.backend.prepare(self._loaded, launch, arguments)
-            names = tuple(
-                _OPERAND[name]
+            moving = [
+                _place(name, argument)
                 for name, argument in zip(launch.params, arguments, strict=True)
                 if not isinstance(argument, Scalar)
+            ]
+            found.append(
+                _Step(
+                    prepared=prepared,
+                    names=tuple(name for name, _ in moving),
+                    offsets_bytes=tuple(offset for _, offset in moving),
+                )
             )
-            found.append(_Step(prepared=prepared, names=names))
         return found
 
     def _argument(self, name: str, part: Shape, plan_: LaunchPlan) -> Argument:
@@ -150,10 +156,20 @@ _OPERAND = {
 }  # fmt: skip
 
 
+def _place(name: str, argument: Argument) -> tuple[str, int]:
+    """Which address of a call an argument takes, and how many bytes behind it."""
+    if isinstance(argument, TensorMapArgument):
+        offset_bytes = argument.spec.workspace_offset_bytes
+        if offset_bytes is not None:
+            return "workspace", offset_bytes
+    return _OPERAND[name], 0
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Step:
     prepared: Prepared
     names: tuple[str, ...]
+    offsets_bytes: tuple[int, ...]
 
     def pick(self, where: Addresses, workspace: int) -> Sequence[int]:
         """Addresses in the order of the launch's pointers."""
@@ -161,7 +177,7 @@ class _Step:
             "a": where.a, "b": where.b, "c": where.c, "bias": where.bias,
             "workspace": workspace, "none": 0,
         }  # fmt: skip
-        return [known[name] for name in self.names]
+        return [known[n] + o for n, o in zip(self.names, self.offsets_bytes, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

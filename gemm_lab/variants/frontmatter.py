@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from gemm_lab.variants.variant import (
     Tunable,
     Variant,
     Workspace,
+    WorkspaceMap,
 )
 
 __all__ = ["PROBLEM_NAMES", "SPEC_NAMES", "SUFFIX", "line_in", "load_variant"]
@@ -389,18 +390,44 @@ class _Reader:
             key = f"tensor_maps.{operand}"
             if operand not in ("a", "b", "c"):
                 raise self.fail(key, "a tensor map is of a, b or c")
-            table = self.table(raw, key, {"box", "swizzle"})
+            in_workspace = {"source", "offset", "dims", "strides"}
+            table = self.table(raw, key, {"box", "swizzle"} | in_workspace)
             box = table.get("box")
             if not isinstance(box, list) or not 1 <= len(box) <= 2:
                 raise self.fail(f"{key}.box", "must be [inner, outer], in elements")
-            swizzle = self.string(table, "swizzle", key, "none")
-            word = f"'{swizzle}'" if swizzle in SWIZZLES else swizzle
             found[operand] = TensorMapDecl(
                 operand=operand,
                 box=tuple(self.expression(item, f"{key}.box", known) for item in box),
-                swizzle=self.expression(word, f"{key}.swizzle", known),
+                swizzle=self.word(table, "swizzle", key, "none", SWIZZLES, known),
+                source=self.word(table, "source", key, operand, (operand, "workspace"), known),
+                workspace=self.workspace_map(table, key, known)
+                if in_workspace & set(table)
+                else None,
             )
         return found
+
+    def word(
+        self,
+        table: Mapping[str, Any],
+        name: str,
+        key: str,
+        default: str,
+        words: Sequence[str],
+        known: set[str],
+    ) -> Expression:
+        """One of some words as it stands, or an expression that gives one."""
+        text = self.string(table, name, key, default)
+        return self.expression(f"'{text}'" if text in words else text, f"{key}.{name}", known)
+
+    def workspace_map(self, table: Mapping[str, Any], key: str, known: set[str]) -> WorkspaceMap:
+        lists: dict[str, tuple[Expression, ...]] = {}
+        for name, count in (("dims", 3), ("strides", 2)):
+            items = table.get(name)
+            if not isinstance(items, list) or len(items) != count:
+                raise self.fail(f"{key}.{name}", f"a map over the workspace needs {count} {name}")
+            lists[name] = tuple(self.expression(i, f"{key}.{name}", known) for i in items)
+        offset = self.expression(table.get("offset", 0), f"{key}.offset", known)
+        return WorkspaceMap(offset=offset, dims=lists["dims"], strides=lists["strides"])
 
     def model(self, value: Any, known: set[str]) -> dict[str, Expression]:
         found: dict[str, Expression] = {}
@@ -433,3 +460,6 @@ class _Reader:
                     raise self.fail("params", f"tma_{operand} needs [tensor_maps.{operand}]")
             if "workspace" in step.params and workspace is None:
                 raise self.fail("params", "workspace needs [workspace] bytes = ...")
+        for operand, decl in maps.items():
+            if decl.workspace is not None and workspace is None:
+                raise self.fail(f"tensor_maps.{operand}", "workspace needs [workspace] bytes = ...")

@@ -10,17 +10,16 @@ from typing import Any, cast
 from gemm_lab.core.arch import ArchLimits, arch_limits, arch_number
 from gemm_lab.core.dtypes import DType, Layout, ScalarType
 from gemm_lab.core.kernel import (
-    SWIZZLES,
     Config,
     KernelLaunch,
     KernelSpec,
     LaunchPlan,
-    TensorMapSpec,
     TunableValue,
 )
 from gemm_lab.core.problem import Alignment, Shape, Strides
 from gemm_lab.errors import ResourceError, RuleError, UsageError, VariantError
 from gemm_lab.variants.expressions import Expression, ExpressionError
+from gemm_lab.variants.tensor_maps import tensor_maps
 from gemm_lab.variants.variant import Rule, Variant
 
 __all__ = ["Facts", "config_of", "kernel_params", "make_spec", "plan", "spec_scope"]
@@ -184,7 +183,9 @@ def plan(
         launches=tuple(launches),
         workspace_bytes=0 if space is None else whole(space.size_bytes, "workspace.bytes"),
         workspace_zero=space is not None and space.zero,
-        tensor_maps=_tensor_maps(variant, spec, shape, strides, scope),
+        tensor_maps=tensor_maps(
+            variant, spec, shape, strides, lambda e, key: _value(variant, e, scope, key)
+        ),
     )
 
 
@@ -192,44 +193,6 @@ def kernel_params(spec: KernelSpec, declared: tuple[str, ...]) -> tuple[str, ...
     """Declared parameters; a bias travels behind those of every kernel that writes C."""
     adds = spec.bias and "bias" not in declared and bool({"C", "tma_c"} & set(declared))
     return (*declared, "bias") if adds else declared
-
-
-def _tensor_maps(
-    variant: Variant, spec: KernelSpec, shape: Shape, strides: Strides, scope: Scope
-) -> dict[str, TensorMapSpec]:
-    """Maps are three-dimensional: contiguous extent, rows, batch."""
-    s = shape
-    geometry: dict[str, tuple[tuple[int, int], int, int, ScalarType]] = {
-        "a": ((s.k, s.m), strides.lda, strides.stride_a, spec.dtype.storage),
-        "b": ((s.n, s.k), strides.ldb, strides.stride_b, spec.dtype.storage),
-        "c": ((s.n, s.m), strides.ldc, strides.stride_c, spec.out),
-    }
-    found = {}
-    for operand, decl in variant.tensor_maps.items():
-        (inner, outer), leading, batch_stride, element = geometry[operand]
-        if operand in "ab" and spec.layout["ab".index(operand)] == "t":
-            inner, outer = outer, inner
-        if batch_stride == 0 or shape.batch == 1:
-            batch_stride = leading * outer
-        box = [_value(variant, e, scope, f"tensor_maps.{operand}.box") for e in decl.box]
-        swizzle = _value(variant, decl.swizzle, scope, f"tensor_maps.{operand}.swizzle")
-        if swizzle not in SWIZZLES:
-            raise _fault(
-                variant,
-                f"tensor_maps.{operand}.swizzle",
-                f"{swizzle!r} is no swizzle; known: {', '.join(SWIZZLES)}",
-            )
-        found[operand] = TensorMapSpec(
-            operand=cast("Any", operand),
-            dtype=element,
-            # A map has no empty axis; a sum over nothing loads nothing through it.
-            dims=(max(inner, 1), max(outer, 1), shape.batch),
-            strides_bytes=(leading * element.size_bytes, batch_stride * element.size_bytes),
-            box=(*(int(b) for b in box), *([1] * (3 - len(box)))),
-            swizzle=swizzle,
-            round_tf32=operand in "ab" and spec.dtype.name == "tf32",
-        )
-    return found
 
 
 def _check_limits(

@@ -109,12 +109,30 @@ class Workspace:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorkspaceMap:
+    """Where a map lies that is over the workspace.
+
+    `offset` is in bytes; `dims` are elements, innermost first; `strides` the bytes of dims 1 and
+    up.
+    """
+
+    offset: Expression
+    dims: tuple[Expression, ...]
+    strides: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class TensorMapDecl:
-    """A TMA map that the host encodes: box in elements, innermost first, and swizzle (a word)."""
+    """A TMA map that the host encodes: box in elements, innermost first, and swizzle (a word).
+
+    `source` is a word too: the operand itself, or "workspace" where `workspace` says how.
+    """
 
     operand: str
     box: tuple[Expression, ...]
     swizzle: Expression
+    source: Expression | None = None
+    workspace: WorkspaceMap | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -17,26 +17,21 @@ from gemm_lab.variants.paths import template_root
 
 COOPERATIVE = {"SCHEDULE": "cooperative", "BN": 256, "STAGES": 4, "STORE_BYTES": 256}
 NARROW = {"SCHEDULE": "cooperative", "BN": 128, "STAGES": 6}
-INTERLEAVED = {"SCHEDULE": "interleaved", "BN": 128, "STAGES": 3}
 
 # Name -> dtype, layout, tunables, and facts that differ.
 KERNELS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     **{f"{d}-{lay}": (d, lay, {}, {}) for d in ("fp16", "bf16") for lay in LAYOUTS},
     **{f"cooperative-{lay}": ("bf16", lay, COOPERATIVE, {}) for lay in LAYOUTS},
-    "interleaved": ("bf16", "nt", INTERLEAVED, {}),
-    "tf32": ("tf32", "nt", {}, {}),
-    "fp8-full": ("fp8_e4m3", "nt", {}, {}),
+    **{f"tf32-{lay}": ("tf32", lay, {}, {}) for lay in LAYOUTS},
+    **{f"fp8-full-{lay}": ("fp8_e4m3", lay, {}, {}) for lay in LAYOUTS},
     "fp8-full-fp32-out": ("fp8_e4m3", "nt", {}, {"out": "fp32"}),
-    "fp8-turns": ("fp8_e4m3", "nt", {"TURNS": True}, {}),
-    "fp8-two-sets": ("fp8_e4m3", "nt", {**NARROW, "PARTS": 2}, {}),
-    "fp8-two-narrow-sets": ("fp8_e4m3", "nt", {"PARTS": 2, "PART_N": 64}, {}),
-    "fp8-interleaved": ("fp8_e4m3", "nt", INTERLEAVED, {}),
-    "fp8-fast": (
-        "fp8_e4m3",
-        "nt",
-        {"ACCUMULATE": "fast", "SCHEDULE": "pingpong", "BN": 128, "STAGES": 6},
-        {},
-    ),
+    "fp8-one-set": ("fp8_e4m3", "nt", {"PARTS": 1, "BN": 256, "STAGES": 4}, {}),
+    "fp8-narrow-sets": ("fp8_e4m3", "nt", {"PART_N": 64, "BN": 256, "STAGES": 4}, {}),
+    "fp8-odd-parts": ("fp8_e4m3", "nt", {"PART_N": 64, "BN": 192, "STAGES": 4}, {}),
+    "fp8-skewed": ("fp8_e4m3", "nt", {"SKEW": 3}, {}),
+    "fp8-fast": ("fp8_e4m3", "nt", {"ACCUMULATE": "fast"}, {}),
+    "split-k": ("bf16", "nn", {"SPLIT_K": 4}, {"epilogue": "relu", "bias": True}),
+    "split-k-copies": ("tf32", "tn", {"SPLIT_K": 2}, {}),
     "wide-pingpong": ("bf16", "nt", {"BM": 64, "BN": 256, "STAGES": 5}, {}),
     "tall-tile": ("bf16", "nt", {**COOPERATIVE, "BM": 256, "BN": 128}, {}),
     "three-consumers": ("bf16", "nt", {**NARROW, "BM": 192, "STAGES": 4, "CONSUMERS": 3}, {}),
@@ -122,8 +117,8 @@ def test_no_spills_and_no_warnings_of_ptxas(compiled: dict[str, CompiledKernel],
     [
         ("bf16", {"BM": 96}, "64 rows"),
         ("bf16", {**NARROW, "CONSUMERS": 4, "BM": 256}, "1 to 3 consumers"),
-        ("bf16", {"CONSUMERS": 1}, "ping-pong"),
-        ("bf16", {"SPECIALIZED": False}, "ping-pong"),
+        ("bf16", {"CONSUMERS": 1, "SCHEDULE": "pingpong"}, "ping-pong"),
+        ("bf16", {"SPECIALIZED": False, "SCHEDULE": "pingpong"}, "ping-pong"),
         ("bf16", {"BN": 264}, "columns"),
         ("bf16", {"BM": 256}, "no room"),
         ("bf16", {"BK": 32}, "swizzle chunks"),
@@ -131,8 +126,10 @@ def test_no_spills_and_no_warnings_of_ptxas(compiled: dict[str, CompiledKernel],
         ("bf16", {"CLUSTER_M": 16}, "at most 8"),
         ("bf16", {"STORE_BYTES": 192}, "STORE_BYTES"),
         ("fp8_e4m3", {"BK": 64}, "swizzle chunks"),
-        ("fp8_e4m3", {"TURNS": True, "PARTS": 2, "PART_N": 64}, "turns"),
-        ("fp8_e4m3", {"PARTS": 2}, "no room"),
+        ("fp8_e4m3", {"PARTS": 3}, "one or two sets"),
+        ("fp8_e4m3", {"BN": 256, "STAGES": 4}, "no room"),
+        ("fp8_e4m3", {"SKEW": 6}, "less than the ring"),
+        ("bf16", {"SPLIT_K": 129}, "at most 128 pieces"),
     ],
 )
 def test_rules_refuse(wgmma: Variant, dtype: str, tunables: dict[str, Any], word: str) -> None:
@@ -165,12 +162,12 @@ def test_maps_and_grid(wgmma: Variant, layout: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "blocks"), [((1, 1), 132), ((2, 1), 132), ((2, 2), 128), ((4, 2), 128)]
+    ("cluster", "blocks"), [((1, 1), 132), ((2, 1), 132), ((2, 2), 120), ((4, 2), 120)]
 )
 def test_a_persistent_grid_runs_in_one_wave(
     wgmma: Variant, cluster: tuple[int, int], blocks: int
 ) -> None:
-    """GPCs of 16 and 18 multiprocessors hold 32 clusters of four, not 33."""
+    """Clusters of more than two leave multiprocessors of a GPC over."""
     spec = spec_of(wgmma, "bf16", "nt", {"CLUSTER_M": cluster[0], "CLUSTER_N": cluster[1]})
     strides = Strides(lda=8192, ldb=8192, ldc=8192)
     (launch,) = plan(wgmma, spec, Shape(m=8192, n=8192, k=8192), strides, 132).launches
@@ -183,3 +180,36 @@ def test_tf32_is_rounded_by_the_copy_engine(wgmma: Variant, dtype: str) -> None:
     strides = Strides(lda=64, ldb=64, ldc=64)
     maps = plan(wgmma, spec, Shape(m=64, n=64, k=64), strides, 132).tensor_maps
     assert {m.round_tf32 for m in maps.values()} == {dtype == "tf32"}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "layout", "copies"),
+    [
+        ("tf32", "nt", ""), ("tf32", "nn", "b"), ("tf32", "tn", "ab"), ("fp8_e4m3", "tt", "a"),
+        ("bf16", "tn", ""),
+    ],
+)  # fmt: skip
+def test_operands_that_do_not_lie_along_k_are_copied(
+    wgmma: Variant, dtype: str, layout: str, copies: str
+) -> None:
+    """Maps over the copies: K contiguous, rows of whole 16 bytes, B behind A behind the sums."""
+    spec = spec_of(wgmma, dtype, layout, {"SPLIT_K": 2})
+    m, n, k, batch = 100, 72, 50, 3
+    size = spec.dtype.storage.size_bytes
+    lda, ldb = (112 if layout[0] == "t" else 64), (80 if layout[1] == "n" else 64)
+    strides = Strides(lda=lda, ldb=ldb, ldc=n, stride_a=112 * 64, stride_b=80 * 64, stride_c=m * n)
+    found = plan(wgmma, spec, Shape(m=m, n=n, k=k, batch=batch), strides, 132)
+    entries = [f"wgmma_transpose_{c}" for c in copies]
+    assert [s.entry for s in found.launches] == [*entries, "wgmma", "wgmma_reduce"]
+    offset = 2 * batch * m * n * 4
+    pitch = -(-k * size // 16) * 16
+    for operand, rows in (("a", m), ("b", n)):
+        map_ = found.tensor_maps[operand]
+        if operand in copies:
+            assert map_.dims == (k, rows, batch)
+            assert map_.strides_bytes == (pitch, pitch * rows)
+            assert map_.workspace_offset_bytes == offset
+            offset += batch * rows * pitch
+        else:
+            assert map_.workspace_offset_bytes is None
+    assert found.workspace_bytes == offset

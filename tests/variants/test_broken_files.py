@@ -108,6 +108,15 @@ BROKEN = {
     "workspace without table": (
         "[dtype.fp32]", 'params = ["workspace"]\n[dtype.fp32]', "[workspace]", 4,
     ),
+    "map over no workspace": (
+        "[launch]",
+        '[tensor_maps.a]\nbox = [1, 1]\ndims = [1, 1, 1]\nstrides = [16, 16]\n[launch]',
+        "workspace needs", 14,
+    ),
+    "map without dims": (
+        "[launch]", '[tensor_maps.a]\nbox = [1, 1]\nsource = "workspace"\n[launch]',
+        "needs 3 dims", 14,
+    ),
     "template syntax": ("//% include", "//% inclde", "unknown tag 'inclde'", 18),
     "template undefined": ("${bias}", "${biass}", "undefined name", 26),
     "template variable": ("${params}", "${params", "template", None),
