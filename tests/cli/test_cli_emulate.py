@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Call
 
 KERNELS = Path(__file__).resolve().parents[1] / "kernels"
 SHAPE = ("--arg", "M:i32=100", "--arg", "N:i32=77", "--arg", "K:i32=50")
@@ -19,7 +19,7 @@ TUTORIAL = (
 )  # fmt: skip
 
 
-def test_a_tutorials_file(call: Call, tmp_path: Path) -> None:
+def test_a_tutorials_file(call: Any, tmp_path: Path) -> None:
     dump = tmp_path / "out.npz"
     more = ("--expect", "C=A@B", "--dump", str(dump), "--counters")
     answer = call(*TUTORIAL, "--grid", "3,4", *more)
@@ -32,7 +32,7 @@ def test_a_tutorials_file(call: Call, tmp_path: Path) -> None:
         np.testing.assert_allclose(found["C"], found["A"] @ found["B"], rtol=1e-4, atol=1e-5)
 
 
-def test_json_alone(call: Call) -> None:
+def test_json_alone(call: Any) -> None:
     answer = call(*TUTORIAL, "--grid", "3x4", "--expect", "C=A@B", "--json")
     data = json.loads(answer.out)
     assert data["ok"] is True
@@ -40,7 +40,7 @@ def test_json_alone(call: Call) -> None:
     assert data["arrays"]["C"] == {"dtype": "float32", "shape": [100, 77]}
 
 
-def test_exit_codes(call: Call, tmp_path: Path) -> None:
+def test_exit_codes(call: Any, tmp_path: Path) -> None:
     wrong = call(*TUTORIAL, "--grid", "2,4", "--expect", "C=A@B")
     assert wrong.code == 3
     assert "WRONG in 1,300 of 7,700 elements" in wrong.out
@@ -74,13 +74,13 @@ def test_exit_codes(call: Call, tmp_path: Path) -> None:
         ("--dump", "/nowhere/at/all.npz"),
     ],
 )
-def test_usage(call: Call, change: tuple[str, str]) -> None:
+def test_usage(call: Any, change: tuple[str, str]) -> None:
     answer = call(*TUTORIAL, *change)
     assert answer.code == 2
     assert "Traceback" not in answer.err
 
 
-def test_check(call: Call, tmp_path: Path) -> None:
+def test_check(call: Any, tmp_path: Path) -> None:
     good = call("check", "--variant", "shared", "-p", "BLOCK_SIZE=16", "--shape", "17x19x40")
     assert good.code == 0, good.err
     assert "nothing found" in good.out
@@ -98,7 +98,7 @@ def test_check(call: Call, tmp_path: Path) -> None:
     assert any("mine.cu:" in finding["text"] for finding in data["findings"])
 
 
-def test_run_on_the_emulator(call: Call) -> None:
+def test_run_on_the_emulator(call: Any) -> None:
     answer = call("run", "--variant", "shared", "--square", "64", "--backend", "emulator",
                  "--counters", "--json")  # fmt: skip
     data = json.loads(answer.out)
