@@ -35,7 +35,8 @@ def wavefronts(byte: Array, size_bytes: int, parts: int = 0) -> tuple[int, int]:
     """(wavefronts, least possible) of shared accesses; byte is [warps, 32, B], -1 where absent.
 
     Up to 4 bytes a lane the warp goes together; 8 bytes likewise, by pairs of banks; 16 bytes go
-    by half-warps, the rows of ldmatrix by `parts` of eight lanes. Lanes with one address share. This reproduces ncu's conflicts on the ladder.
+    by half-warps, the rows of ldmatrix by `parts` of eight lanes. Lanes with one address share.
+    This reproduces ncu's conflicts on the ladder.
     """
     if size_bytes <= 4:
         unit, banks, split = 4, BANKS, 1

@@ -71,6 +71,7 @@ class BlockEmitter:
         self.bases: dict[Any, str] = {}
         self.touched: set[int] = set()
         self.wgmma_seen: set[int] = set()
+        self.runs: dict[int, Any] | None = None
 
     # ---- names ----
     def fresh(self, prefix: str = "t") -> str:

@@ -25,10 +25,9 @@ def mma(e: BlockEmitter, ins: Instr) -> None:
         return
     if ins.guard is not None:
         raise e.fail("a guard")
-    runs = e.bases.get("mma")
-    if runs is None:
-        runs = e.bases["mma"] = find_runs(e.block.instrs, unknown)
-    run = runs[id(ins)]
+    if e.runs is None:
+        e.runs = find_runs(e.block.instrs, unknown)
+    run = e.runs[id(ins)]
     if run is not None:
         emit_run(e, run)
 

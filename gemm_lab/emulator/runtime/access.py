@@ -13,7 +13,7 @@ import numpy as np
 from gemm_lab.emulator.runtime.arrays import DTYPES, Array
 from gemm_lab.emulator.runtime.blame import Blame
 from gemm_lab.emulator.runtime.groups import Access, AccessGroup
-from gemm_lab.emulator.runtime.machine import LOCAL_BASE, SHARED_BASE
+from gemm_lab.emulator.runtime.machine import LOCAL_BASE, REMOTE_MASK, REMOTE_SHIFT, SHARED_BASE
 from gemm_lab.emulator.runtime.masks import Mask
 from gemm_lab.emulator.runtime.memory import Views
 
@@ -31,6 +31,7 @@ class Base:
     mask: Mask | None
     group: AccessGroup
     bytes: Array
+    remote: bool = False
 
     def quad(self, count: int) -> Array:
         """Indices of `count` neighbouring elements, along a new first axis."""
@@ -127,6 +128,8 @@ class Accesses(Blame):
         else:
             low = high = int(d.reshape(-1)[0])
         extent = g.hi - g.lo
+        if high > REMOTE_MASK and self.cluster_size > 1:
+            return self._remote(d, a, g, m)
         if low < 0 or high + extent > self.smem_bytes:
             for access in g.accesses:
                 at = d + (access.offset - g.lo)
@@ -138,6 +141,25 @@ class Accesses(Blame):
         if self.track and g.kind not in ("none", "cp"):
             self._track_shared(d, low, high + extent, a, g, m)
         return self.shared_base(d, g, m)
+
+    def _remote(self, d: Array, a: Array, g: AccessGroup, m: Mask | None) -> Base:
+        """Shared memory of other blocks of the cluster."""
+        size = self.cluster_size
+        rank = d >> REMOTE_SHIFT
+        offset = d & REMOTE_MASK
+        bad = (
+            (offset + (g.hi - g.lo) > self.smem_bytes)
+            | (rank > size)
+            | (offset & (g.align - 1) != 0)
+        )
+        if m is not None:
+            bad = bad & m.fit(bad.shape)
+        if bad.any() or g.unit < 4:
+            raise self.memory_fault("out of bounds", bad, a, g.accesses[0], g, m)
+        own = self.block_row
+        block = np.where(rank > 0, own // size * size + rank - 1, own)
+        index = (offset >> 2) * self.B + block
+        return Base(self.smem_flat, index, self.B, True, m, g, offset, remote=True)
 
     def shared_base(self, d: Array, g: AccessGroup, m: Mask | None) -> Base:
         """Views and indices of checked shared byte addresses."""

@@ -13,11 +13,22 @@ from gemm_lab.emulator.runtime.memory import HEAP_BASE, Memory, Views
 if TYPE_CHECKING:
     from gemm_lab.emulator.runtime.setup import Setup
 
-__all__ = ["LOCAL_BASE", "POISON", "SHARED_BASE", "WARP", "Machine"]
+__all__ = [
+    "LOCAL_BASE",
+    "POISON",
+    "REMOTE_MASK",
+    "REMOTE_SHIFT",
+    "SHARED_BASE",
+    "WARP",
+    "Machine",
+]
 
 SHARED_BASE = 0x7E00_0000_0000
 LOCAL_BASE = 0x7D00_0000_0000
 WARP = 32
+# A shared::cluster address of another block: its rank plus one above these bits.
+REMOTE_SHIFT = 24
+REMOTE_MASK = (1 << REMOTE_SHIFT) - 1
 POISON = -0x3F2153  # what unwritten shared memory holds: a NaN as float32
 
 

@@ -316,7 +316,8 @@ class Scheduler:
         assert first is not None
         gone = 0 if x.dead is None else int(x.dead.reshape(x.threads, x.B)[:, block or 0].sum())
         lane = x.first_lane(first[0])
-        kind = "incomplete warp" if self.stalled and not self.parked else "deadlock"
+        only_warps = self.stalled and not self.parked and not self.waits
+        kind = "incomplete warp" if only_warps else "deadlock"
         raise BarrierFault(
             kind,
             f"nothing can run: {'; '.join(places)}; {gone} threads have left",

@@ -20,7 +20,7 @@ class Watching(Accesses):
         """A group of accesses was checked and is about to happen."""
         if base.mask is not None and not base.mask.lanes:
             return
-        if base.views is self.local:
+        if base.views is self.local or base.remote:
             return
         shared = base.views is not self.heap
         if self.counters is not None:

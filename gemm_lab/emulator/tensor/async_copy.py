@@ -43,7 +43,7 @@ class AsyncCopies(Mbarriers):
         valid: Array | None,
         m: Mask | None,
     ) -> None:
-        """Issue a copy of `count` words; of each lane's words the bytes from `valid` on are zero."""
+        """Issue a copy of `count` words; a lane's bytes from `valid` on are zero."""
         words: list[Array] = []
         if m is None or m.lanes:
             view = source.views.i32[source_rel * source.step :]

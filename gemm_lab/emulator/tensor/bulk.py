@@ -13,11 +13,12 @@ import numpy as np
 from gemm_lab.emulator.faults import MemoryFault
 from gemm_lab.emulator.runtime.arrays import Array
 from gemm_lab.emulator.runtime.groups import Site
+from gemm_lab.emulator.runtime.machine import REMOTE_MASK, REMOTE_SHIFT
 from gemm_lab.emulator.runtime.masks import Mask
 from gemm_lab.emulator.runtime.memory import HEAP_BASE
 from gemm_lab.emulator.runtime.system import System
 from gemm_lab.emulator.tensor.maps import MAP_BYTES, TensorMap, decode_tensor_map
-from gemm_lab.emulator.tensor.mbarriers import REMOTE_MASK, REMOTE_SHIFT, Mbarriers
+from gemm_lab.emulator.tensor.mbarriers import Mbarriers
 
 __all__ = ["BulkCopies", "swizzled"]
 
@@ -29,7 +30,8 @@ def swizzled(address: Array, span: int) -> Array:
     """Shared byte addresses under a swizzle: bits 4 and up are mixed with bits 7 and up."""
     if not span:
         return address
-    return address ^ ((address >> 3) & (span - 16))
+    mixed: Array = address ^ ((address >> 3) & (span - 16))
+    return mixed
 
 
 @functools.lru_cache(maxsize=256)
@@ -295,7 +297,7 @@ class BulkCopies(Mbarriers, System):
         m: Mask | None,
         site: Site,
     ) -> None:
-        """cp.async.bulk.tensor from shared to global memory; outside the tensor nothing is written."""
+        """cp.async.bulk.tensor from shared to global memory; nothing goes outside the tensor."""
         for address, lanes in self._by_map(map_address, m):
             map_ = self.tensor_map_at(address, int(lanes[0]), site)
             of = self._lane(source, lanes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -47,12 +48,10 @@ class MatrixMoves(Watching):
         if self.races is not None or self.counters is not None:
             self.seen(base)
         base.mask = m
-        index = base.index
-        if index.ndim == 2:
-            flat = np.broadcast_to(index, self.shape[:2]).reshape(self.threads)
-        else:
-            flat = np.broadcast_to(index, self.shape).reshape(self.threads, self.B)
-        base.index = flat
+        rows = base.index.ndim == 2
+        shape = (self.threads,) if rows else (self.threads, self.B)
+        wide = np.broadcast_to(base.index, self.shape[:2] if rows else self.shape)
+        base.index = wide.reshape(shape)
         return base
 
     def _word(self, base: Base, provider: Array, word: Array, rel: int) -> Array:
@@ -84,25 +83,21 @@ class MatrixMoves(Watching):
     def stmatrix(self, base: Base, rel: int, values: Sequence[Array], trans: bool) -> None:
         """Store registers as matrices."""
         lanes = _lanes(self.threads)
-        if base.mask is not None:
-            lanes = lanes[
-                np.broadcast_to(base.mask.array, self.shape).reshape(self.threads, -1)[:, 0]
-            ]
         warp, lane = lanes // 32 * 32, lanes % 32
-        blocks = np.arange(self.B)
-        flat16 = self.smem_flat.i16
+        on: Any = slice(None)
+        if base.mask is not None:
+            on = base.mask.full().reshape(self.threads, self.B)
         for j, value in enumerate(values):
-            words = np.broadcast_to(value, self.shape).reshape(self.threads, self.B)[lanes]
+            words = np.broadcast_to(value, self.shape).reshape(self.threads, self.B)
             if not trans:
                 at = self._flat(base, warp + 8 * j + lane // 4, lane % 4, rel)
-                self.smem_flat.i32[at] = words
+                self.smem_flat.i32[at[on]] = words[on]
                 continue
             for half in range(2):
                 row = warp + 8 * j + lane % 4 * 2 + half
                 column = lane // 4
                 at = self._flat(base, row, column // 2, rel) * 2 + (column % 2)[:, None]
-                flat16[at] = (words >> (16 * half)).astype(np.int16)
-        del blocks
+                self.smem_flat.i16[at[on]] = (words >> (16 * half)).astype(np.int16)[on]
 
     def _flat(self, base: Base, provider: Array, word: Array, rel: int) -> Array:
         """Indices into the flat words of shared memory, [lanes, B]."""

@@ -14,14 +14,11 @@ import numpy as np
 from gemm_lab.emulator.faults import BarrierFault, MemoryFault
 from gemm_lab.emulator.runtime.arrays import Array
 from gemm_lab.emulator.runtime.groups import Site
+from gemm_lab.emulator.runtime.machine import REMOTE_MASK, REMOTE_SHIFT
 from gemm_lab.emulator.runtime.masks import Mask
 from gemm_lab.emulator.runtime.watch import Watching
 
-__all__ = ["REMOTE_SHIFT", "MbarrierWait", "Mbarriers"]
-
-# A shared::cluster address of another block: its rank plus one above these bits.
-REMOTE_SHIFT = 24
-REMOTE_MASK = (1 << REMOTE_SHIFT) - 1
+__all__ = ["MbarrierWait", "Mbarriers"]
 
 
 @dataclass(slots=True)
@@ -63,15 +60,9 @@ class Mbarriers(Watching):
 
     def shared_targets(self, a: Array, m: Mask | None) -> tuple[Array, Array, Array]:
         """(byte offset, block, lane) that active lanes name; remote addresses are resolved."""
-        full = np.broadcast_to(a, self.shape).reshape(self.threads, self.B)
-        block = np.broadcast_to(np.arange(self.B), full.shape)
-        lane = self.lane_ids.reshape(full.shape)
-        if m is None:
-            at, block, lane = full.reshape(-1), block.reshape(-1), lane.reshape(-1)
-        else:
-            on = m.full().reshape(full.shape)
-            at, block, lane = full[on], block[on], lane[on]
-        at = at.astype(np.int64)
+        lane = self.lane_ids.reshape(-1) if m is None else self.lane_ids[m.full()]
+        at = np.broadcast_to(a, self.shape).reshape(-1)[lane].astype(np.int64)
+        block: Array = lane % self.B
         rank = at >> REMOTE_SHIFT
         if rank.any():
             size = self.cluster_size
@@ -152,6 +143,7 @@ class Mbarriers(Watching):
     ) -> None:
         state = self._barriers()
         while True:
+            before = total
             take = np.minimum(total, state["pending"][slot, block])
             state["pending"][slot, block] -= take
             total = total - take
@@ -159,10 +151,14 @@ class Mbarriers(Watching):
             if not total.any():
                 return
             stuck = (total > 0) & (state["pending"][slot, block] == 0)
+            stuck |= (total > 0) & (total < before)
             if stuck.any():
                 lane = int(t.lane[(inverse == int(stuck.argmax())).argmax()])
                 self._barrier_fault(
-                    "mbarrier overflow", "more arrivals than the phase expects", lane, site
+                    "mbarrier overflow",
+                    "more arrivals than the phase expects; the rest fall into the next",
+                    lane,
+                    site,
                 )
 
     def _complete(self, slot: Array, block: Array) -> None:

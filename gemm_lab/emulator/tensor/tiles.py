@@ -72,7 +72,7 @@ def tile_map(
 ) -> TileMap | None:
     """The map of operand "a", "b", "c" or "d"; None where the shape is not known.
 
-    f16 operands have twice the registers that they need; the second half repeats the first.
+    f16 operands have two or four times the registers that they need; the rest repeat the first.
     """
     element_bytes = {"f16": 2, "bf16": 2, "tf32": 4, "s8": 1, "u8": 1, "f32": 4, "s32": 4}.get(kind)
     if element_bytes is None:
@@ -110,8 +110,9 @@ def tile_map(
         else:
             lane_rows, lane_columns = per * t, g
             pairs = per > 1 and not row_major
-    if registers == 2 * len(rows):
-        rows, columns = rows * 2, columns * 2
+    if registers % len(rows) == 0:
+        times = registers // len(rows)
+        rows, columns = rows * times, columns * times
     if registers != len(rows):
         return None
     return TileMap(

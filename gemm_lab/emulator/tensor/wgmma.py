@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gemm_lab.emulator.faults import BarrierFault, MemoryFault
-from gemm_lab.emulator.runtime.arrays import Array
+from gemm_lab.emulator.runtime.arrays import Array, any_of
 from gemm_lab.emulator.runtime.groups import Site
 from gemm_lab.emulator.runtime.masks import Mask
 from gemm_lab.emulator.runtime.watch import Watching
@@ -85,7 +85,7 @@ class Wgmma(Watching):
         if m is None:
             return np.ones((self.threads // GROUP, self.B), dtype=bool)
         lanes = m.full().reshape(self.threads // GROUP, GROUP, self.B)
-        any_lane, all_lanes = lanes.any(axis=1), lanes.all(axis=1)
+        any_lane, all_lanes = any_of(lanes, 1), ~any_of(~lanes, 1)
         if (any_lane & ~all_lanes).any():
             lane = self.first_lane(m.full())
             raise BarrierFault(
@@ -93,8 +93,7 @@ class Wgmma(Watching):
                 f"{site.ins.opcode} needs all four warps of a warpgroup",
                 **self.blame_lane(lane, site),
             )
-        out: Array = all_lanes
-        return out
+        return all_lanes
 
     def _first_of(self, value: Array) -> Array:
         """A value of each warpgroup and block: that of its first lane, [groups, B]."""
