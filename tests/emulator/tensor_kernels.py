@@ -82,3 +82,73 @@ extern "C" __global__ void k(int K, const __grid_constant__ Map ma, const __grid
       for (int i = 0; i < 2; i++) c[(16 * w + 8 * h + g) * N + 8 * j + 2 * q + i] = d[4 * j + 2 * h + i];
 }
 """
+
+# C = A @ B^T in bfloat16. A producer warpgroup and two consumers, 4 stages, a cluster of 2 that shares
+# each tile of B by multicast, a persistent loop, stmatrix and TMA stores.
+WARP_SPECIALIZED = """
+#include <cuda_bf16.h>
+constexpr u32 BM = 128, BN = 128, BK = 64, STAGES = 4, A_BYTES = BM * BK * 2, B_BYTES = BN * BK * 2;
+constexpr u32 STAGE_BYTES = A_BYTES + B_BYTES, STAGING = STAGES * STAGE_BYTES;
+constexpr u32 SMEM = STAGING + 2 * 64 * BN * 2 + 128;
+__device__ void group_sync(int id) { asm volatile("bar.sync %0, 128;" :: "r"(id) : "memory"); }
+__device__ u32 pack(float low, float high) { u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low)); return r; }
+extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
+k(int M, int N, int K, const __grid_constant__ Map ma, const __grid_constant__ Map mb, const __grid_constant__ Map mc) {
+  extern __shared__ __align__(1024) unsigned char smem[];
+  u32 base = shared_address(smem), full = base + STAGING + 2 * 64 * BN * 2, empty = full + 8 * STAGES;
+  u32 rank = cluster_rank(), group = threadIdx.x / 128, t = threadIdx.x % 128;
+  if (threadIdx.x == 0) {
+    for (u32 s = 0; s < STAGES; s++) { init(full + 8 * s, 1); init(empty + 8 * s, 4); }
+    fence_init();
+  }
+  cluster_sync();
+  int tiles_m = (M + 2 * BM - 1) / (2 * BM), tiles_n = (N + BN - 1) / BN, k_tiles = (K + BK - 1) / BK;
+  u32 stage = 0, phase = 0;
+  if (group == 0) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    if (t == 0) {
+      for (int tile = blockIdx.x / 2; tile < tiles_m * tiles_n; tile += gridDim.x / 2) {
+        int row = (tile % tiles_m * 2 + rank) * BM, col = tile / tiles_m * BN;
+        for (int i = 0; i < k_tiles; i++) {
+          u32 at = base + stage * STAGE_BYTES, bar = full + 8 * stage;
+          wait(empty + 8 * stage, phase ^ 1);
+          expect(bar, STAGE_BYTES);
+          tma2(at, &ma, i * BK, row, bar);
+          tma2_multicast(at + A_BYTES + rank * (B_BYTES / 2), &mb, i * BK, col + rank * (BN / 2), bar, 3);
+          if (++stage == STAGES) stage = 0, phase ^= 1;
+        }
+      }
+    }
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    u32 wg = group - 1, lane = t % 32, staging = base + STAGING + wg * 64 * BN * 2;
+    for (int tile = blockIdx.x / 2; tile < tiles_m * tiles_n; tile += gridDim.x / 2) {
+      int row = (tile % tiles_m * 2 + rank) * BM + wg * 64, col = tile / tiles_m * BN;
+      float d[BN / 2];
+      for (int i = 0; i < BN / 2; i++) d[i] = 0;
+      for (int i = 0; i < k_tiles; i++) {
+        u32 a = base + stage * STAGE_BYTES + wg * 64 * 128, b = base + stage * STAGE_BYTES + A_BYTES;
+        wait(full + 8 * stage, phase);
+        wg_fence();
+        for (int s = 0; s < 4; s++) multiply(d, descriptor(a + 32 * s, 16, 1024), descriptor(b + 32 * s, 16, 1024), 1);
+        wg_commit();
+        wg_wait();
+        if (t < 2) arrive_at(empty + 8 * stage, t);
+        if (++stage == STAGES) stage = 0, phase ^= 1;
+      }
+      if (t == 0) bulk_wait_read();
+      group_sync(1 + wg);  // the last tile has left the staging buffer
+      u32 at = staging + ((t / 32 * 16 + lane / 8 % 2 * 8 + lane % 8) * BN + lane / 16 * 8) * 2;
+      for (int j = 0; j < BN / 8; j += 2)
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+          :: "r"(at + j * 16), "r"(pack(d[4 * j], d[4 * j + 1])), "r"(pack(d[4 * j + 2], d[4 * j + 3])),
+             "r"(pack(d[4 * j + 4], d[4 * j + 5])), "r"(pack(d[4 * j + 6], d[4 * j + 7])) : "memory");
+      proxy_fence();
+      group_sync(1 + wg);  // the tile is complete
+      if (t == 0) { tma2_store(&mc, col, row, staging); bulk_commit(); }
+    }
+    if (t == 0) bulk_wait_read();
+  }
+  cluster_sync();  // no block leaves while another may still send to it
+}
+"""
