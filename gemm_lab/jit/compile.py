@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gemm_lab.core.kernel import CompiledKernel, RenderedKernel
-from gemm_lab.errors import GemmLabError
+from gemm_lab.errors import CompileError, GemmLabError
 from gemm_lab.jit.cache import Cache, default_cache
-from gemm_lab.jit.compiler import add_to_count, run_compiler
+from gemm_lab.jit.compiler import CompilerOutput, add_to_count, run_compiler
 from gemm_lab.jit.entry import SCHEMA, CachedKernel
 from gemm_lab.jit.headers import included_names
 from gemm_lab.jit.log import parse_resources
@@ -71,7 +71,7 @@ def compile_kernel(rendered: RenderedKernel, *, cache: Cache | None = None) -> C
     found = cache.get(name, key)
     hit = found is not None
     if found is None:
-        output = run_compiler(rendered, tools)
+        output = _with_report(rendered, tools)
         made = CachedKernel(
             source=rendered.source,
             ptx=output.ptx,
@@ -99,6 +99,21 @@ def compile_kernel(rendered: RenderedKernel, *, cache: Cache | None = None) -> C
         cache_hit=hit,
         compile_ms=None if hit else found.compile_ms,
         lowered_names=found.lowered_names,
+    )
+
+
+def _with_report(rendered: RenderedKernel, tools: Toolchain) -> CompilerOutput:
+    """Compiler output whose log tells the resources of every entry; once more if it does not."""
+    for _ in range(2):
+        output = run_compiler(rendered, tools)
+        told = parse_resources(output.log)
+        if rendered.name_expressions or all(entry in told for entry in rendered.entries):
+            return output
+    missing = [entry for entry in rendered.entries if entry not in told]
+    raise CompileError(
+        f"the compiler's report says nothing of {', '.join(missing)}",
+        log=output.log,
+        hint="is the kernel there under that name, extern \"C\" and __global__?",
     )
 
 

@@ -29,6 +29,8 @@ _HOST_HEADER = re.compile(
     r"|variant|vector|(assert|ctype|float|limits|math|std\w+|string|time|unistd)\.h)$"
 )
 
+# NVRTC lets one ptxas run at a time, and its -v report goes to whoever asks first.
+_one_at_a_time = threading.Lock()
 _count = 0
 _count_lock = threading.Lock()
 
@@ -72,13 +74,14 @@ def run_compiler(rendered: RenderedKernel, toolchain: Toolchain) -> CompilerOutp
     begin = time.perf_counter()
     add_to_count(1)
     try:
-        output = nvrtc.compile(
-            source,
-            program_name=name,
-            options=options,
-            headers=headers,
-            names=rendered.name_expressions,
-        )
+        with _one_at_a_time:
+            output = nvrtc.compile(
+                source,
+                program_name=name,
+                options=options,
+                headers=headers,
+                names=rendered.name_expressions,
+            )
     except RuntimeError as error:
         raise CompileError(f"{name}: {error}", source=numbered_source(rendered.source)) from error
     compile_ms = (time.perf_counter() - begin) * 1e3

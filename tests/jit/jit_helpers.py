@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,10 @@ needs_nvrtc = pytest.mark.skipif(not find_libraries(), reason="NVRTC is not inst
 def small_kernel(
     source: str = SOURCE, *, arch: str = "sm_80", name: str = "twice", options: tuple[str, ...] = ()
 ) -> RenderedKernel:
-    return RenderedKernel(name=name, source=source, entries=("twice",), arch=arch, options=options)
+    entries = tuple(
+        re.findall(r'extern "C" __global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)', source)
+    )
+    return RenderedKernel(name=name, source=source, entries=entries, arch=arch, options=options)
 
 
 def compile_failure(rendered: RenderedKernel, cache: Cache) -> CompileError:

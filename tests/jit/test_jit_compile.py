@@ -264,3 +264,9 @@ def test_importing_the_room_loads_no_compiler(python: Callable[..., str]) -> Non
         "print([m for m in ('cupy', 'cuda.bindings', 'numpy', 'platformdirs') if m in sys.modules])"
     )
     assert python(script).strip() == "[]"
+
+
+def test_an_entry_that_is_not_in_the_source_is_told(cache: Cache) -> None:
+    rendered = replace(small_kernel(), entries=("absent",))
+    with pytest.raises(CompileError, match="says nothing of absent"):
+        compile_kernel(rendered, cache=cache)
