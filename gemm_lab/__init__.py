@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from gemm_lab.lab.api import kernel, run
     from gemm_lab.lab.call import CopyWarning
+    from gemm_lab.lab.choose import explain_choice
     from gemm_lab.lab.emulate import emulate
     from gemm_lab.lab.matmul import matmul
     from gemm_lab.lab.results import Results
@@ -48,6 +49,7 @@ __all__ = [
     "VariantError",
     "WrongResultError",
     "emulate",
+    "explain_choice",
     "kernel",
     "matmul",
     "run",
@@ -63,6 +65,7 @@ _HOMES = {
     "sweep": "gemm_lab.lab.sweep",
     "Results": "gemm_lab.lab.results",
     "emulate": "gemm_lab.lab.emulate",
+    "explain_choice": "gemm_lab.lab.choose",
     **dict.fromkeys((n for n in __all__ if n.endswith("Error")), "gemm_lab.errors"),
 }
 

@@ -14,16 +14,27 @@ __all__ = ["results"]
 
 
 def results(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `bench -o FILE` wrote.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="What `bench -o FILE` wrote.")
+    ],
     ladder: Annotated[
         bool, typer.Option("--ladder", help="The steps from rung to rung, a table a problem.")
     ] = False,
     square: o.Squares = None,
+    choices: Annotated[
+        Path | None,
+        typer.Option(
+            "--choices",
+            metavar="OUT",
+            help="Write the fastest kernels of every problem to this file, for automatic choice; "
+            "into a folder, a file a card.",
+        ),
+    ] = None,
     as_json: o.Json = False,
     as_csv: mo.Csv = False,
     as_md: mo.Markdown = False,
 ) -> None:
-    """Show a file of measurements; nothing is run.
+    """Show files of measurements; nothing is run.
 
     The table in the README: gemm-lab results benchmarks/results/ladder_h200.jsonl --ladder --md
     """
@@ -32,10 +43,19 @@ def results(
     from gemm_lab.report.survey import survey_document
 
     form = mo.output_format(as_json=as_json, as_csv=as_csv, as_md=as_md)
-    loaded = Results.load(file)
-    for bad in loaded.damaged:
-        typer.echo(f"{file}:{bad.line} {bad.reason} and is passed over", err=True)
+    loaded = Results()
+    for file in files:
+        content = Results.load(file)
+        for bad in content.damaged:
+            typer.echo(f"{file}:{bad.line} {bad.reason} and is passed over", err=True)
+        loaded += content
     found = loaded.latest()
+    if choices is not None:
+        from gemm_lab.lab.choice_records import write_choices
+
+        for path, count in write_choices(choices, found).items():
+            typer.echo(f"{count} records in {path}", err=True)
+        return
     if square:
         found = found.filter(lambda x: x.problem.m == x.problem.n == x.problem.k in square)
     document = ladder_document(ladders(found)) if ladder else survey_document(list(found))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gemm_lab.cli import options as o
+from gemm_lab.cli.model_options import GpuName, card_named, device_table
 from gemm_lab.cli.output import print_document, print_json, progress
 from gemm_lab.cli.values import finite, parse_assignments, shapes_of, single_shape
 from gemm_lab.core.problem import Shape
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
     from gemm_lab.lab.workbench import Workbench
 
 __all__ = ["run"]
+
+ExplainChoice = Annotated[
+    bool,
+    typer.Option(
+        "--explain-choice",
+        help="Say which kernel would be taken when none is named, and why; run nothing.",
+    ),
+]
 
 
 def run(
@@ -48,12 +57,15 @@ def run(
     no_time: o.NoTime = False,
     no_baseline: o.NoBaseline = False,
     counters: o.Counters = False,
+    explain_choice: ExplainChoice = False,
+    gpu: GpuName = None,
     templates: o.Templates = None,
     as_json: o.Json = False,
 ) -> None:
     """Run one kernel on seeded data: verify it, and on a GPU time it beside cuBLAS.
 
-    Without a variant the highest rung that does the dtype is taken. The shape is 4096^3 on a GPU
+    Without a variant the lab chooses one and its tunables, by recorded results and a short rule;
+    --explain-choice says why, and runs nothing. The shape is 4096^3 on a GPU
     and 512^3 on the emulator unless one is given. Exit code 3 says that the result is wrong, 4
     that nothing was executed for want of a GPU.
     """
@@ -62,11 +74,28 @@ def run(
 
     squares = () if square is None else (square,)
     wanted = single_shape(shapes_of(shape=shape or (), square=squares, m=m, n=n, k=k, batch=batch))
-    if wanted is not None:
+    if wanted is not None and not explain_choice:
         _check_memory(wanted, dtype)
     bench = Workbench(templates or ())
+    named = o.optional_variant(variant, variant_option)
+    if explain_choice:
+        if named is not None:
+            raise UsageError(
+                f"{named} is named: there is nothing to choose", hint="leave the variant out"
+            )
+        question: dict[str, Any] = {
+            "shape": wanted, "dtype": dtype, "out_dtype": out_dtype, "layout": layout,
+            "epilogue": epilogue, "bias": bias, "gpu": gpu, "arch": arch, "device": device,
+            "backend": backend, "config": parse_assignments(params or ()),
+        }  # fmt: skip
+        _explain(bench, question, as_json=as_json)
+        return
+    if gpu is not None:
+        raise UsageError(
+            "--gpu goes with --explain-choice", hint="--device chooses among the GPUs at hand"
+        )
     question = {
-        "variant": o.optional_variant(variant, variant_option),
+        "variant": named,
         "shape": wanted,
         "dtype": dtype,
         "out_dtype": out_dtype,
@@ -98,6 +127,20 @@ def run(
         raise typer.Exit(NoGpuError.exit_code)
     if outcome.measured.verified is False:
         raise typer.Exit(WrongResultError.exit_code)
+
+
+def _explain(bench: Workbench, question: dict[str, Any], *, as_json: bool) -> None:
+    from gemm_lab.cli.choice_document import choice_document
+    from gemm_lab.core.measurement import SCHEMA
+    from gemm_lab.lab.choose import explain
+
+    gpu = question.pop("gpu")
+    card = None if gpu is None else card_named(gpu, device_table(None))
+    choice = explain(gpu=card, workbench=bench, **question)
+    if as_json:
+        print_json({"schema": SCHEMA, "choice": choice.to_dict()})
+    else:
+        print_document(choice_document(choice))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,13 +12,19 @@ from gemm_lab.core.dtypes import Layout
 from gemm_lab.core.dtypes import dtype as dtype_named
 from gemm_lab.core.kernel import CompiledKernel, KernelSpec, Resources
 from gemm_lab.core.measurement import Measurement
-from gemm_lab.core.problem import Alignment, GemmProblem, Shape
-from gemm_lab.errors import UsageError
-from gemm_lab.lab.choose import choose_variant
+from gemm_lab.core.problem import Alignment
+from gemm_lab.lab.choose import EMULATED_SIZE, GPU_SIZE, Asked, run_chosen
 from gemm_lab.lab.matmul import matmul
 from gemm_lab.lab.measure import RunSettings, measure
 from gemm_lab.lab.prepare import Request, merge_tunables
-from gemm_lab.lab.workbench import BackendName, Workbench, choose_arch, default_workbench
+from gemm_lab.lab.question import as_shape
+from gemm_lab.lab.workbench import (
+    LOWEST_USUAL_ARCH,
+    BackendName,
+    Workbench,
+    choose_arch,
+    default_workbench,
+)
 from gemm_lab.variants import Facts, Variant, config_of, make_spec, parse_epilogue, render
 
 if TYPE_CHECKING:
@@ -26,31 +32,10 @@ if TYPE_CHECKING:
 
 __all__ = ["EMULATED_SIZE", "GPU_SIZE", "Kernel", "as_shape", "kernel", "run", "variants"]
 
-GPU_SIZE = 4096
-EMULATED_SIZE = 512
-
 
 def variants(workbench: Workbench | None = None) -> list[Variant]:
     """Every variant of the catalogue, each after the rung that it improves on."""
     return (workbench or default_workbench()).catalogue.ladder()
-
-
-def as_shape(shape: Any) -> Shape:
-    """A Shape from an int (a square), (m, n, k), (m, n, k, batch) or a Shape."""
-    if isinstance(shape, Shape):
-        return shape
-    if isinstance(shape, int):
-        return Shape(m=shape, n=shape, k=shape)
-    try:
-        sizes = [int(x) for x in shape]
-    except (TypeError, ValueError):
-        sizes = []
-    if len(sizes) not in (3, 4):
-        raise UsageError(
-            f"shape {shape!r} cannot be read", hint="an int, (m, n, k) or (m, n, k, batch)"
-        )
-    m, n, k, *batch = sizes
-    return Shape(m=m, n=n, k=k, batch=batch[0] if batch else 1)
 
 
 def run(
@@ -77,7 +62,7 @@ def run(
     """Run one kernel on seeded data, verify it, and on a GPU time it beside the library.
 
     Args:
-        variant: a name or file; None takes the highest rung that does the dtype.
+        variant: a name or file; None lets the lab choose rung and tunables, see lab.choose.
         shape: see as_shape; 4096^3 on a GPU and 512^3 on the emulator when None.
         arch: compile for it, verbatim; the emulator then stands for it.
         smem_pad_bytes: dynamic shared memory added to each launch, to lower occupancy by hand.
@@ -87,39 +72,39 @@ def run(
     """
     bench = workbench or default_workbench()
     arithmetic = dtype_named(dtype)
-    chosen = (
-        choose_variant(bench, dtype=dtype, layout=layout, arch=arch)
-        if variant is None
-        else bench.variant(variant)
-    )
-    support = chosen.support(dtype)
-    place = bench.choose_backend(backend, lowest_arch=support.arch, arch=arch, device=device)
-    if variant is None and arch is None:
-        chosen = choose_variant(bench, dtype=dtype, layout=layout, arch=place.backend.arch)
-        support = chosen.support(dtype)
     if epilogue is not None:
         parse_epilogue(epilogue)
-    if shape is None:
-        shape = GPU_SIZE if place.backend.name == "gpu" else EMULATED_SIZE
-    problem = GemmProblem(
-        shape=as_shape(shape),
-        dtype=arithmetic,
+    asked = Asked(
+        arithmetic=arithmetic,
         out=arithmetic.out(out_dtype),
-        layout=layout or support.layouts[0],
+        shape=None if shape is None else as_shape(shape),
+        layout=layout,
         alpha=alpha,
         beta=beta,
         epilogue=epilogue,
         bias=bias,
+        arch=arch,
+        tunables=merge_tunables(config, tunables),
     )
+    settings = settings or RunSettings()
+    if variant is None:
+        place = bench.choose_backend(
+            backend, lowest_arch=LOWEST_USUAL_ARCH, arch=arch, device=device
+        )
+        return run_chosen(bench, place.backend, asked, smem_pad_bytes, specialize, settings)
+    chosen = bench.variant(variant)
+    support = chosen.support(dtype)
+    place = bench.choose_backend(backend, lowest_arch=support.arch, arch=arch, device=device)
     request = Request.of(
         chosen,
         dtype,
-        merge_tunables(config, tunables),
+        asked.tunables,
         arch=arch,
         specialize=specialize,
         smem_pad_bytes=smem_pad_bytes,
     )
-    return measure(bench, place.backend, request, problem, settings or RunSettings())
+    problem = asked.problem(place.backend.name, layout or support.layouts[0])
+    return measure(bench, place.backend, request, problem, settings)
 
 
 @dataclass(frozen=True)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gemm_lab.core.dtypes import ScalarType
 from gemm_lab.core.problem import GemmProblem, Shape, Strides
-from gemm_lab.errors import RuleError, UsageError
+from gemm_lab.errors import GemmLabError, RuleError, UsageError
 from gemm_lab.gpu.arrays import ArrayView, empty_output, may_overlap, view
 from gemm_lab.gpu.streams import on_stream, wait_for
-from gemm_lab.lab.choose import choose_variant
+from gemm_lab.lab.choice import Alternative
+from gemm_lab.lab.choice_questions import question_of_arrays
+from gemm_lab.lab.chooser import RefusedError, chooser_of
 from gemm_lab.lab.execute import Addresses, Executor
 from gemm_lab.lab.operands import Placed, choose_layout, matrix, place
 from gemm_lab.lab.outputs import bring_back, overlaps_itself, place_bias, place_out
 from gemm_lab.lab.prepare import Request, build_executor
 from gemm_lab.lab.question import arithmetic_of, home, shape_of
-from gemm_lab.lab.workbench import BackendName, Workbench
+from gemm_lab.lab.workbench import LOWEST_USUAL_ARCH, BackendName, Workbench
 from gemm_lab.variants import Variant, parse_epilogue
 
 __all__ = ["Call", "CopyWarning"]
@@ -48,6 +50,7 @@ class Call:
     backend: BackendName
     reusable: Executor | None = None
     spans: tuple[int, int, int] = (0, 0, 0)
+    copies: list[str] = field(default_factory=list)
 
     def run(self) -> Array:
         seen_a, seen_b = view(self.a, name="a"), view(self.b, name="b")
@@ -79,6 +82,8 @@ class Call:
         if self.epilogue is not None:
             parse_epilogue(self.epilogue)
         self._execute(problem, a, b, c, bias)
+        for text in self.copies:
+            warnings.warn(text, CopyWarning, stacklevel=3)
         return out
 
     def _out_scalar(self) -> str | None:
@@ -141,11 +146,43 @@ class Call:
     def _execute(
         self, problem: GemmProblem, a: ArrayView, b: ArrayView, c: ArrayView, bias: ArrayView | None
     ) -> None:
-        backend, variant = self._backend_and_variant(problem, a)
-        problem = replace(
-            problem, layout=choose_layout(a, b, variant.support(problem.dtype.name).layouts)
-        )
-        request = Request.of(variant, problem.dtype.name, self.tunables)
+        dtype = problem.dtype.name
+        if self.variant is not None:
+            variant = self.bench.variant(self.variant)
+            support = variant.support(dtype)
+            laid = replace(problem, layout=choose_layout(a, b, support.layouts))
+            request = Request.of(variant, dtype, self.tunables)
+            self._on_its_stream(self._backend(a, support.arch), request, laid, a, b, c, bias)
+            return
+        backend = self._backend(a, LOWEST_USUAL_ARCH)
+        emulated = backend.name == "emulator"
+        question = question_of_arrays(
+            problem, a, b, c,
+            arch=None if emulated else backend.arch,
+            device="" if emulated else backend.device_name,
+            sm_count=backend.sm_count,
+            emulated=emulated,
+            tunables=self.tunables,
+        )  # fmt: skip
+
+        def attempt(chosen: Alternative) -> None:
+            request = Request(variant=self.bench.variant(chosen.variant), config=chosen.config)
+            where = self.bench.emulator(chosen.arch) if emulated else backend
+            laid = replace(problem, layout=chosen.layout)
+            self._on_its_stream(where, request, laid, a, b, c, bias)
+
+        chooser_of(self.bench).first_that_works(question, attempt)
+
+    def _on_its_stream(
+        self,
+        backend: Any,
+        request: Request,
+        problem: GemmProblem,
+        a: ArrayView,
+        b: ArrayView,
+        c: ArrayView,
+        bias: ArrayView | None,
+    ) -> None:
         if a.device is None:
             self._place_and_launch(backend, request, problem, a, b, c, bias)
             return
@@ -211,36 +248,33 @@ class Call:
             except RuleError as error:
                 # A copy with aligned rows may keep a rule that these strides break.
                 if not error.alignment_of - aligned:
-                    raise
+                    raise self._refusal(error) from None
                 aligned |= error.alignment_of
+            except GemmLabError as error:
+                raise self._refusal(error) from error
         placed_bias = place_bias(bias, backend)
         placed.append(placed_bias)
         executor(Addresses(*addresses, placed_bias.address))
         copies = [p.copied for p in (placed_a, placed_b, placed_c) if p.copied]
-        for text in copies:
-            warnings.warn(text, CopyWarning, stacklevel=6)
+        self.copies += copies
         bring_back(problem, c, placed_c, backend)
         plain = all(v is None or v.stream is None for v in (a, b, c, bias))
         if a.device is not None and plain and not copies and executor.is_single:
             self.reusable = executor
             self.spans = (a.high - a.low, b.high - b.low, c.high - c.low)
 
-    def _backend_and_variant(self, problem: GemmProblem, a: ArrayView) -> tuple[Any, Variant]:
-        named = None if self.variant is None else self.bench.variant(self.variant)
-        if a.device is not None:
-            if self.backend == "emulator":
-                raise UsageError(
-                    "the emulator works on NumPy arrays",
-                    hint="pass NumPy arrays, or leave the backend to auto",
-                )
-            backend: Any = self.bench.gpu(a.device)
-        else:
-            lowest = "sm_80" if named is None else named.support(problem.dtype.name).arch
-            backend = self.bench.choose_backend(
-                self.backend, lowest_arch=lowest, arch=None, device=None
+    def _refusal(self, error: GemmLabError) -> Exception:
+        """For a kernel of the lab's own choice: the next one may do."""
+        return error if self.variant is not None else RefusedError(error)
+
+    def _backend(self, a: ArrayView, lowest_arch: str) -> Any:
+        if a.device is None:
+            return self.bench.choose_backend(
+                self.backend, lowest_arch=lowest_arch, arch=None, device=None
             ).backend
-        if named is None:
-            named = choose_variant(
-                self.bench, dtype=problem.dtype.name, layout=None, arch=backend.arch
+        if self.backend == "emulator":
+            raise UsageError(
+                "the emulator works on NumPy arrays",
+                hint="pass NumPy arrays, or leave the backend to auto",
             )
-        return backend, named
+        return self.bench.gpu(a.device)

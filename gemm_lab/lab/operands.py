@@ -9,7 +9,7 @@ from gemm_lab.core.dtypes import Layout
 from gemm_lab.errors import UsageError
 from gemm_lab.gpu.arrays import ArrayView, packed
 
-__all__ = ["Placed", "choose_layout", "fits", "host_array", "matrix", "place"]
+__all__ = ["Lie", "Placed", "choose_layout", "fits", "host_array", "lies_as", "matrix", "place"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +22,16 @@ class Placed:
     batch_stride: int
     owner: Any
     copied: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lie:
+    """Where an operand would lie in a layout; `copied` when it has to be rearranged for that."""
+
+    address: int
+    ld: int
+    batch_stride: int
+    copied: bool
 
 
 def matrix(view: ArrayView, name: str) -> ArrayView:
@@ -69,6 +79,21 @@ def choose_layout(a: ArrayView, b: ArrayView, layouts: tuple[Layout, ...]) -> La
 
 def _usable(view: ArrayView, letter: str) -> bool:
     return fits(view, letter) is not None and (view.shape[0] == 1 or view.strides[0] >= 0)
+
+
+def lies_as(view: ArrayView, letter: str) -> Lie:
+    """How `place` would bring a 3-axis view to the backend, without doing it."""
+    ld = fits(view, letter) if _usable(view, letter) else None
+    if view.device is not None and ld is not None:
+        stride = view.strides[0] if view.shape[0] > 1 else 0
+        return Lie(address=view.address, ld=ld, batch_stride=stride, copied=False)
+    batch, rows, cols = view.shape
+    outer, inner = (rows, cols) if letter == "n" else (cols, rows)
+    packed_ld = max(inner, 1)
+    shared = batch == 1 or (view.device is None and view.strides[0] == 0)
+    return Lie(
+        address=0, ld=packed_ld, batch_stride=0 if shared else outer * packed_ld, copied=ld is None
+    )
 
 
 def place(

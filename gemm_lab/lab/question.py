@@ -1,8 +1,9 @@
-"""What a call of matmul asks for: arithmetic and shape from the arrays, or a clear refusal."""
+"""What a call asks for: arithmetic and shape from arrays or words, or a clear refusal."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from gemm_lab.core.dtypes import DType
 from gemm_lab.core.dtypes import dtype as dtype_named
@@ -10,7 +11,7 @@ from gemm_lab.core.problem import Shape
 from gemm_lab.errors import UsageError
 from gemm_lab.gpu.arrays import ArrayView
 
-__all__ = ["arithmetic_of", "finite", "home", "shape_of"]
+__all__ = ["arithmetic_of", "as_shape", "finite", "home", "shape_of"]
 
 
 def finite(name: str, value: float) -> float:
@@ -63,3 +64,21 @@ def shape_of(a: ArrayView, b: ArrayView) -> Shape:
         )
     batch = next(iter(batches - {1}), 1)
     return Shape(m=a.shape[1], n=b.shape[2], k=a.shape[2], batch=batch)
+
+
+def as_shape(shape: Any) -> Shape:
+    """A Shape from an int (a square), (m, n, k), (m, n, k, batch) or a Shape."""
+    if isinstance(shape, Shape):
+        return shape
+    if isinstance(shape, int):
+        return Shape(m=shape, n=shape, k=shape)
+    try:
+        sizes = [int(x) for x in shape]
+    except (TypeError, ValueError):
+        sizes = []
+    if len(sizes) not in (3, 4):
+        raise UsageError(
+            f"shape {shape!r} cannot be read", hint="an int, (m, n, k) or (m, n, k, batch)"
+        )
+    m, n, k, *batch = sizes
+    return Shape(m=m, n=n, k=k, batch=batch[0] if batch else 1)
