@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from math import exp, log
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,11 @@ def problems(arguments: argparse.Namespace) -> Iterator[tuple[str, GemmProblem]]
 
 
 def measured(
-    bench: Workbench, backend: Any, dtype: str, problem: GemmProblem, top: int
+    bench: Workbench,
+    backend: Any,
+    dtype: str,
+    problem: GemmProblem,
+    arguments: argparse.Namespace,
 ) -> list[Measurement]:
     """The first kernels of the choice, in order, without those that failed."""
     layout: Layout = problem.layout
@@ -68,8 +73,11 @@ def measured(
         for a in choice.alternatives
         if a is choice.chosen or (not a.copies and a.basis is not Basis.LADDER)
     ]
-    requests = [Request(variant=bench.variant(a.variant), config=a.config) for a in tried[:top]]
-    found = measure_group(bench, backend, requests, problem, BENCH_SETTINGS)
+    requests = [
+        Request(variant=bench.variant(a.variant), config=a.config) for a in tried[: arguments.top]
+    ]
+    settings = replace(BENCH_SETTINGS, max_seconds=arguments.max_seconds)
+    found = measure_group(bench, backend, requests, problem, settings)
     for request, one in zip(requests, found, strict=True):
         if isinstance(one, GemmLabError):
             print(f"{request.variant.name} {request.config}: {one.message}", file=sys.stderr)
@@ -97,6 +105,10 @@ def main() -> int:
     parser.add_argument("--dtype", action="append", default=[], help="bf16 when left out")
     parser.add_argument("--layout", action="append", default=[], help="nt when left out")
     parser.add_argument("--top", type=int, default=1, help="kernels of each choice to measure")
+    parser.add_argument(
+        "--max-seconds", type=float, default=BENCH_SETTINGS.max_seconds,
+        help="device time of one problem, at most",
+    )  # fmt: skip
     parser.add_argument("--backend", default="gpu", choices=("gpu", "emulator"))
     parser.add_argument("-o", "--output", type=Path, required=True)
     arguments = parser.parse_args()
@@ -116,7 +128,7 @@ def main() -> int:
             found = done.get(measured_problem(problem), [])
             if not found:
                 try:
-                    found = measured(bench, backend, dtype, problem, arguments.top)
+                    found = measured(bench, backend, dtype, problem, arguments)
                 except PoisonedError as error:
                     print(f"{problem.shape} broke the card's context: {error}", file=sys.stderr)
                     return error.exit_code
