@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from gemm_lab.emulator.global_races import GlobalRaces
-from gemm_lab.emulator.races import PENDING, Pattern, RaceDetector, RaceLog
+from gemm_lab.emulator.race_log import RaceLog
+from gemm_lab.emulator.races import PENDING, Pattern, RaceDetector
 from gemm_lab.emulator.runtime.arrays import Array, any_of
 from gemm_lab.emulator.runtime.context import Context
 from gemm_lab.emulator.runtime.groups import Site

@@ -233,7 +233,8 @@ class Counter:
             loc = self.instrs[number].loc
             key = (loc.file, loc.line) if loc else ("", 0)
             lines.setdefault(key, LineCounters()).add(counted)
-            total.add(counted)
+        for line in lines.values():
+            total.add(line)
         return Counters(
             blocks=self.blocks,
             total=total,

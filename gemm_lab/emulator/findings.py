@@ -82,7 +82,9 @@ class LineCounters:
     def add(self, other: LineCounters) -> None:
         """Add another's numbers to this."""
         for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            value = getattr(other, name)
+            if value:
+                setattr(self, name, getattr(self, name) + value)
 
 
 @dataclass(frozen=True, kw_only=True)

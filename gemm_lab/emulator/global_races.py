@@ -17,7 +17,7 @@ from gemm_lab.emulator.runtime.context import Context
 from gemm_lab.emulator.runtime.memory import HEAP_BASE, Memory
 
 if TYPE_CHECKING:
-    from gemm_lab.emulator.races import RaceLog
+    from gemm_lab.emulator.race_log import RaceLog
 
 __all__ = ["GlobalRaces"]
 

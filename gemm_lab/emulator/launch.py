@@ -19,7 +19,8 @@ from gemm_lab.emulator.global_races import GlobalRaces
 from gemm_lab.emulator.limits import check_limits, find_limits
 from gemm_lab.emulator.module import EntryInfo, LoadedModule
 from gemm_lab.emulator.options import Options
-from gemm_lab.emulator.races import RaceDetector, RaceLog, granule_of
+from gemm_lab.emulator.race_log import RaceLog, granule_of
+from gemm_lab.emulator.races import RaceDetector
 from gemm_lab.emulator.runtime.arrays import Array
 from gemm_lab.emulator.runtime.context import Context
 from gemm_lab.emulator.runtime.memory import Memory
@@ -249,7 +250,7 @@ def _run(module: LoadedModule, entry: str, setup: Setup) -> LaunchReport:
     granule = 4
     if raced or counted:
         watching = module.code(entry, watch=True, exact_fma=setup.options.exact_fma)
-        granule = granule_of(setup, plain.program.blocks)
+        granule = granule_of(plain.program.blocks)
         world = GlobalRaces(
             setup.memory, across_blocks=setup.options.races == "all", granule_bytes=granule
         )

@@ -13,37 +13,16 @@ import numpy as np
 
 from gemm_lab.emulator.findings import Race, RaceKind
 from gemm_lab.emulator.global_races import GlobalRaces
-from gemm_lab.emulator.ptx.ir import Instr
+from gemm_lab.emulator.race_log import RaceLog
 from gemm_lab.emulator.runtime.access import Base
 from gemm_lab.emulator.runtime.arrays import Array, any_of
 from gemm_lab.emulator.runtime.context import Context
-from gemm_lab.emulator.runtime.setup import Setup
 
-__all__ = ["MANY", "PENDING", "Pattern", "RaceDetector", "RaceLog", "granule_of"]
+__all__ = ["MANY", "PENDING", "Pattern", "RaceDetector"]
 
 MANY = -2
 PENDING = 1 << 30  # the clock of what is in flight: nobody knows it
 MEMO_LIMIT = 512
-
-
-class RaceLog:
-    """Findings of a launch, one for each pair of places."""
-
-    def __init__(self) -> None:
-        self.found: dict[tuple[int, int, str, str], Race] = {}
-        self.instrs: dict[int, Instr] = {}
-
-    def add(self, key: tuple[int, int, str, str], make: Any, count: int) -> None:
-        """One more of a pair; `make` builds the finding the first time."""
-        old = self.found.get(key)
-        if old is None:
-            self.found[key] = make()
-        else:
-            object.__setattr__(old, "count", old.count + count)
-
-    def races(self) -> tuple[Race, ...]:
-        """All findings, in the order in which they were made."""
-        return tuple(self.found.values())
 
 
 class Pattern:
@@ -309,18 +288,3 @@ class RaceDetector:
                 )
 
             self.log.add((one, two, kind, "shared"), make, count)
-
-
-def granule_of(setup: Setup, blocks: Any) -> int:
-    """The least bytes that a kernel's shared accesses take: 1, 2 or 4."""
-    least = 4
-    for block in blocks:
-        for ins in block.instrs:
-            words = {mod.split(":")[0] for mod in ins.mods}
-            if ins.name in ("ld", "st", "atom", "red") and words & {"b8", "u8", "s8"}:
-                least = 1
-            elif ins.name in ("ld", "st", "atom", "red") and words & {
-                "b16", "u16", "s16", "f16", "bf16",
-            }:  # fmt: skip
-                least = min(least, 2)
-    return least

@@ -11,10 +11,12 @@ from gemm_lab.emulator.codegen import (
     ops_bits,
     ops_convert,
     ops_data,
+    ops_float,
     ops_hopper,
     ops_memory,
     ops_tensor,
     ops_warp,
+    ops_wgmma,
 )
 from gemm_lab.emulator.codegen.emitter import BlockEmitter, Emit
 from gemm_lab.emulator.codegen.finish import finish
@@ -35,10 +37,12 @@ MODULES = (
     ops_bits,
     ops_convert,
     ops_data,
+    ops_float,
     ops_hopper,
     ops_memory,
     ops_tensor,
     ops_warp,
+    ops_wgmma,
 )
 TABLE: dict[str, Emit] = {name: emit for module in MODULES for name, emit in module.OPS.items()}
 VOLATILE = frozenset({"volatile", "acquire", "relaxed"})

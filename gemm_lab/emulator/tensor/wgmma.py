@@ -7,26 +7,22 @@ of warp w holds row 16 w + 8 h + g, column 8 j + 2 t + i.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from gemm_lab.emulator.faults import BarrierFault, MemoryFault
+from gemm_lab.emulator.faults import BarrierFault
 from gemm_lab.emulator.runtime.arrays import Array, any_of
 from gemm_lab.emulator.runtime.groups import Site
 from gemm_lab.emulator.runtime.masks import Mask
-from gemm_lab.emulator.runtime.watch import Watching
-from gemm_lab.emulator.tensor.bulk import swizzled
-from gemm_lab.emulator.tensor.fragments import PER_REGISTER, widen
+from gemm_lab.emulator.tensor.descriptors import Descriptors, Flight
+from gemm_lab.emulator.tensor.fragments import PER_REGISTER
 
-__all__ = ["Wgmma", "WgmmaForm"]
+__all__ = ["Flight", "Wgmma", "WgmmaForm"]
 
 GROUP = 128
 ROWS = 64
-K_BYTES = 32
-SPANS = (0, 128, 64, 32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,38 +40,7 @@ class WgmmaForm:
     registers: tuple[int, ...] = ()
 
 
-@dataclass(slots=True)
-class Flight:
-    """Products in flight: registers, and (warpgroup, block) of those not yet waited for."""
-
-    registers: frozenset[int]
-    groups: Array
-    number: Array | None = None
-    reads: list[tuple[Array, Array]] = field(default_factory=list)
-
-
-@functools.lru_cache(maxsize=512)
-def _matrix_words(
-    extent: int, element_bytes: int, leading: int, stride: int, span: int, transposed: bool
-) -> Array:
-    """Byte offsets from the start of each 32-bit word of an operand, before the swizzle.
-
-    K-major: [extent, 8], words along K. Otherwise [K, extent / 2], words along M or N.
-    """
-    if not transposed:
-        row = np.arange(extent, dtype=np.int64).reshape(-1, 1)
-        byte = np.arange(0, K_BYTES, 4, dtype=np.int64).reshape(1, -1)
-        if span:
-            return row // 8 * stride + row % 8 * span + byte
-        return row // 8 * stride + row % 8 * 16 + byte // 16 * leading + byte % 16
-    k = np.arange(K_BYTES // element_bytes, dtype=np.int64).reshape(-1, 1)
-    along = np.arange(0, extent * element_bytes, 4, dtype=np.int64).reshape(1, -1)
-    if span:
-        return along // span * leading + along % span + k % 8 * span + k // 8 * stride
-    return along // 16 * stride + along % 16 + k % 8 * 16 + k // 8 * leading
-
-
-class Wgmma(Watching):
+class Wgmma(Descriptors):
     """wgmma.mma_async with its fence, groups and waits."""
 
     def _group_mask(self, m: Mask | None, site: Site) -> Array:
@@ -211,54 +176,6 @@ class Wgmma(Watching):
         if len(self.tiles) > 64:
             self.tiles = {id(tile): tile}
         return tile
-
-    def _operand_at(
-        self,
-        descriptor: int,
-        extent: int,
-        kind: str,
-        transposed: bool,
-        blocks: Array,
-        flight: Flight,
-        site: Site,
-    ) -> Array:
-        """A matrix as float32 [blocks, extent, K] from its descriptor."""
-        bits = descriptor & 0xFFFFFFFFFFFFFFFF
-        start = (bits & 0x3FFF) << 4
-        leading = (bits >> 16 & 0x3FFF) << 4
-        stride = (bits >> 32 & 0x3FFF) << 4
-        span = SPANS[bits >> 62]
-        size = 4 // PER_REGISTER[kind]
-        offsets = _matrix_words(extent, size, leading, stride, span, transposed)
-        address = swizzled(start + offsets, span)
-        if int(address.max()) + 4 > self.smem_bytes:
-            raise MemoryFault(
-                "out of bounds",
-                f"a descriptor reaches shared address {int(address.max()):#x}; the block has "
-                f"{self.smem_bytes} bytes",
-                **self.blame_lane(int(blocks[0]), site),
-            )
-        words = address >> 2
-        whole = len(blocks) == self.B
-        data = self.smem[words] if whole else self.smem[words[..., None], blocks]
-        if self.track:
-            written = self.smem_written[words[..., None], blocks]
-            if not written.all():
-                raise MemoryFault(
-                    "uninitialised",
-                    "wgmma reads shared memory where nothing was written",
-                    **self.blame_lane(int(blocks[0]), site),
-                )
-        flight.reads.append((words.reshape(-1), blocks))
-        elements = widen(np.ascontiguousarray(data.transpose(2, 0, 1)), kind)
-        return elements.transpose(0, 2, 1) if transposed else elements
-
-    def _from_registers(self, words: Array, kind: str) -> Array:
-        """A from registers [4, 128, blocks] as float32 [blocks, 64, K]."""
-        shape = (2, 2, 4, 8, 4, words.shape[-1])  # chunk, half, warp, g, t
-        moved = words.reshape(shape).transpose(5, 2, 1, 3, 0, 4)
-        flat = np.ascontiguousarray(moved).reshape(words.shape[-1], ROWS, 8)
-        return widen(flat, kind)
 
     def _accumulate(
         self,
