@@ -16,6 +16,7 @@ from gemm_lab.emulator.launch import LaunchReport, launch
 from gemm_lab.emulator.module import LoadedModule, load_ptx
 from gemm_lab.emulator.options import Options
 from gemm_lab.emulator.runtime.memory import Buffer, Memory
+from gemm_lab.emulator.tensor.maps import encode_tensor_map
 from gemm_lab.errors import LaunchError
 
 __all__ = ["EmulatorBackend"]
@@ -156,8 +157,6 @@ class EmulatorBackend:
 
     def tensor_map(self, argument: TensorMapArgument, address: int) -> Any:
         """A tensor map argument for the launch."""
-        from gemm_lab.emulator.tensor.maps import encode_tensor_map
-
         spec = argument.spec
         return encode_tensor_map(
             address=address,
