@@ -166,6 +166,7 @@ class EmulatorBackend:
             strides_bytes=spec.strides_bytes,
             box=spec.box,
             swizzle=spec.swizzle,
+            round_tf32=spec.round_tf32,
         )
 
     # ---- memory ----

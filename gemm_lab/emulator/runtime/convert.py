@@ -14,6 +14,7 @@ from gemm_lab.emulator.runtime.rounding import narrow, round_step
 __all__ = [
     "cvt_float",
     "cvt_pack",
+    "round_tf32",
 ]
 
 
@@ -60,7 +61,7 @@ def _to_integer(wide: Array, to: str, mode: str) -> Array:
     return out
 
 
-def _tf32(a: Array, mode: str) -> Array:
+def round_tf32(a: Array, mode: str) -> Array:
     """float32 with 10 bits of fraction; .rna rounds halves away from zero."""
     bits = np.ascontiguousarray(a).view(np.uint32)
     if mode == "rna":
@@ -94,7 +95,7 @@ def cvt_float(a: Array, to: str, of: str, mode: str, sat: bool, flush: bool, rel
 
 def _to_float(wide: Array, to: str, mode: str, flush: bool) -> Array:
     if to == "tf32":
-        return _tf32(wide, mode)
+        return round_tf32(wide, mode)
     if to == "bf16":
         if wide.dtype != np.float32:
             narrow = wide.astype(np.float32)

@@ -11,6 +11,7 @@ import functools
 import numpy as np
 
 from gemm_lab.emulator.runtime.arrays import Array
+from gemm_lab.emulator.runtime.convert import round_tf32
 from gemm_lab.emulator.runtime.groups import Site
 from gemm_lab.emulator.runtime.machine import REMOTE_MASK, REMOTE_SHIFT
 from gemm_lab.emulator.runtime.masks import Mask
@@ -149,7 +150,10 @@ class BulkCopies(BulkChecks, System):
         data = self.heap.get(ELEMENTS[map_.element_bytes])[at]
         if not inside.all():
             data = np.where(inside, data, np.zeros((), data.dtype))
-        return np.ascontiguousarray(data).reshape(len(lanes), -1).view(np.int32)
+        data = np.ascontiguousarray(data)
+        if map_.round_tf32:
+            data = round_tf32(data.view(np.float32), "rn").view(np.int32)
+        return data.reshape(len(lanes), -1).view(np.int32)
 
     def _box_index(self, map_: TensorMap, coords: list[Array]) -> tuple[Array, Array]:
         """Byte addresses and validity of boxes, [lanes, box...] with the innermost last."""

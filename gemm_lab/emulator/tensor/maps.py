@@ -30,6 +30,7 @@ class TensorMap:
     strides: tuple[int, ...]
     box: tuple[int, ...]
     swizzle: int
+    round_tf32: bool = False
 
     @property
     def box_bytes(self) -> int:
@@ -49,10 +50,12 @@ def encode_tensor_map(
     strides_bytes: Sequence[int],
     box: Sequence[int],
     swizzle: str = "none",
+    round_tf32: bool = False,
 ) -> bytes:
     """128 bytes for a kernel's `__grid_constant__ CUtensorMap` parameter.
 
-    LaunchFault where the driver would refuse: alignment, extents, a box wider than its swizzle.
+    `round_tf32` asks for float32 elements rounded to tf32 on the way. LaunchFault where the
+    driver would refuse: alignment, extents, a box wider than its swizzle.
     """
     rank = len(dims)
     span = SWIZZLE_BYTES.get(swizzle)
@@ -65,7 +68,7 @@ def encode_tensor_map(
     check(span is not None, f"swizzle {swizzle!r}")
     check(address % 16 == 0, f"address {address:#x} is no multiple of 16")
     check(all(0 < d < 1 << 32 for d in dims), f"dimensions {tuple(dims)}")
-    check(all(s % 16 == 0 and 0 < s < 1 << 40 for s in strides_bytes), f"strides {strides_bytes}")
+    check(all(s % 16 == 0 and 0 <= s < 1 << 40 for s in strides_bytes), f"strides {strides_bytes}")
     check(all(0 < b <= MAX_BOX for b in box), f"box {tuple(box)}: each extent is 1 to {MAX_BOX}")
     inner = box[0] * element_bytes
     check(inner % 16 == 0, f"{inner} bytes in the box's inner dimension, no multiple of 16")
@@ -77,7 +80,7 @@ def encode_tensor_map(
         rank,
         element_bytes,
         span or 0,
-        0,
+        int(round_tf32),
         *dims,
         *[0] * pad,
         *strides_bytes,
@@ -105,4 +108,5 @@ def decode_tensor_map(data: bytes) -> TensorMap:
         (element_bytes, *strides[: rank - 1]),
         tuple(box[:rank]),
         swizzle,
+        bool(fields[5]),
     )
