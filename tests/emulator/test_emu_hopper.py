@@ -1,5 +1,7 @@
 """A whole warp-specialised kernel: right, silent, and its mutants are caught."""
 
+# ruff: noqa: E501 - mutants read better whole
+
 from __future__ import annotations
 
 import ml_dtypes

@@ -153,7 +153,8 @@ class BulkCopies(BulkChecks, System):
         data = np.ascontiguousarray(data)
         if map_.round_tf32:
             data = round_tf32(data.view(np.float32), "rn").view(np.int32)
-        return data.reshape(len(lanes), -1).view(np.int32)
+        words: Array = data.reshape(len(lanes), -1).view(np.int32)
+        return words
 
     def _box_index(self, map_: TensorMap, coords: list[Array]) -> tuple[Array, Array]:
         """Byte addresses and validity of boxes, [lanes, box...] with the innermost last."""
