@@ -18,6 +18,7 @@ from gemm_lab.variants import Catalogue, Facts, Variant, config_of, make_spec, r
 GOLDEN = Path(__file__).parent / "golden"
 CATALOGUE = Catalogue()
 CASES = [(variant, name) for variant in CATALOGUE.ladder() for name in variant.dtypes]
+FIRST = [(variant, next(iter(variant.dtypes))) for variant in CATALOGUE.ladder()]
 
 
 def source(variant: Variant, name: str, **more: object) -> str:
@@ -35,7 +36,7 @@ def source(variant: Variant, name: str, **more: object) -> str:
     return render(variant, make_spec(variant, facts, config_of(variant, name, {}))).source
 
 
-@pytest.mark.parametrize(("variant", "name"), CASES, ids=lambda x: getattr(x, "name", x))
+@pytest.mark.parametrize(("variant", "name"), FIRST, ids=lambda x: getattr(x, "name", x))
 def test_golden(variant: Variant, name: str) -> None:
     """A change of a template is seen in review; GEMM_LAB_UPDATE_GOLDEN=1 writes it anew."""
     text = source(variant, name)
@@ -45,6 +46,11 @@ def test_golden(variant: Variant, name: str) -> None:
         path.write_text(text)
     assert path.exists(), "run once with GEMM_LAB_UPDATE_GOLDEN=1"
     assert text == path.read_text()
+
+
+def test_every_golden_file_has_its_variant() -> None:
+    written = {path.name for path in GOLDEN.glob("*.cu")}
+    assert written == {f"{variant.name}.{name}.cu" for variant, name in FIRST}
 
 
 @pytest.mark.parametrize(("variant", "name"), CASES, ids=lambda x: getattr(x, "name", x))
