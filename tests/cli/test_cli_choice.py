@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Call
+from cli_helpers import Call
 
 from gemm_lab.core.measurement import MeasuredProblem, Measurement
 from gemm_lab.lab.results import Results

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import typer
-from conftest import Call
+from cli_helpers import Call
 
 from gemm_lab.cli.commands import COMMANDS
 from gemm_lab.cli.group import load_command

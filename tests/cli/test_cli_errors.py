@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import Call
+from cli_helpers import Call
 
 from gemm_lab.cli import failures
 from gemm_lab.core.measurement import Measurement
