@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -22,6 +22,7 @@ __all__ = [
     "Resources",
     "TensorMapSpec",
     "TunableValue",
+    "heaviest_launch",
 ]
 
 TunableValue = int | str | bool
@@ -182,3 +183,21 @@ class LaunchPlan:
     workspace_bytes: int = 0
     workspace_zero: bool = False
     tensor_maps: Mapping[str, TensorMapSpec] = field(default_factory=dict)
+
+
+def heaviest_launch(
+    launches: Sequence[KernelLaunch], resources: Mapping[str, Resources]
+) -> KernelLaunch:
+    """The launch that does the work: that of most registers a block, then of most shared memory.
+
+    Helpers (copies before it, sums of pieces behind it) need less. `resources` may lack entries.
+    """
+
+    def need(launch: KernelLaunch) -> tuple[int, int, int]:
+        x, y, z = launch.block
+        found = resources.get(launch.entry)
+        registers = 0 if found is None else found.registers_per_thread
+        static = 0 if found is None else found.static_smem_bytes
+        return (registers * x * y * z, static + launch.smem_bytes, x * y * z)
+
+    return max(launches, key=need)

@@ -68,8 +68,10 @@ class EmulatorBackend:
 
     Args:
         arch: whose limits hold, "sm_80".
-        options: how launches are watched; `reports` keeps what they found since `clear_reports`.
+        options: how launches are watched.
         sm_count: multiprocessors that a kernel is told of.
+
+    Reports of launches gather in `reports` while it is a list; None, as at first, keeps none.
     """
 
     name: Literal["emulator"] = "emulator"
@@ -87,7 +89,7 @@ class EmulatorBackend:
         self.limits: ArchLimits = arch_limits(arch)
         self.options = options or Options()
         self.memory = memory or Memory()
-        self.reports: list[LaunchReport] = []
+        self.reports: list[LaunchReport] | None = None
         self._modules: OrderedDict[str, LoadedModule] = OrderedDict()
 
     @property
@@ -134,7 +136,7 @@ class EmulatorBackend:
         self.prepare(loaded, launch, arguments).launch(addresses)
 
     def run(self, loaded: Loaded, plan: KernelLaunch, args: Sequence[Any]) -> LaunchReport:
-        """One launch with packed arguments; its report is kept."""
+        """One launch with packed arguments."""
         report = launch(
             loaded.module,
             plan.entry,
@@ -148,12 +150,9 @@ class EmulatorBackend:
             options=self.options,
             sm_count=self.sm_count,
         )
-        self.reports.append(report)
+        if self.reports is not None:
+            self.reports.append(report)
         return report
-
-    def clear_reports(self) -> None:
-        """Forget what launches have found."""
-        self.reports.clear()
 
     def tensor_map(self, argument: TensorMapArgument, address: int) -> Any:
         """A tensor map argument for the launch."""

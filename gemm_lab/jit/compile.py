@@ -113,7 +113,7 @@ def _with_report(rendered: RenderedKernel, tools: Toolchain) -> CompilerOutput:
     raise CompileError(
         f"the compiler's report says nothing of {', '.join(missing)}",
         log=output.log,
-        hint="is the kernel there under that name, extern \"C\" and __global__?",
+        hint='is the kernel there under that name, extern "C" and __global__?',
     )
 
 

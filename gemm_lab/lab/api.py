@@ -39,7 +39,7 @@ def variants(workbench: Workbench | None = None) -> list[Variant]:
 
 
 def run(
-    variant: str | Variant | None = None,
+    variant: str | Path | Variant | None = None,
     *,
     shape: Any = None,
     dtype: str = "fp32",
@@ -185,7 +185,7 @@ def _remake(path: str, spec: KernelSpec) -> Kernel:
 
 
 def kernel(
-    variant: str | Variant,
+    variant: str | Path | Variant,
     *,
     dtype: str = "fp32",
     out_dtype: str | None = None,

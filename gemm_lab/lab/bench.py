@@ -34,7 +34,7 @@ _EMULATED_LIMIT = 2 * EMULATED_SIZE**3
 
 
 def bench(
-    variants: Sequence[str | Variant] = (),
+    variants: Sequence[str | Path | Variant] = (),
     *,
     shape: Any = None,
     suite: str | None = None,
@@ -162,7 +162,7 @@ class _Plan:
     @staticmethod
     def of(
         lab: Workbench,
-        variants: Sequence[str | Variant],
+        variants: Sequence[str | Path | Variant],
         shape: Any,
         suite_name: str | None,
         dtypes: Sequence[str],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from gemm_lab.core.dtypes import ScalarType
@@ -45,7 +46,7 @@ class Call:
     epilogue: str | None
     dtype: str | None
     out_dtype: str | None
-    variant: str | Variant | None
+    variant: str | Path | Variant | None
     tunables: dict[str, Any]
     backend: BackendName
     reusable: Executor | None = None

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from gemm_lab import jit
-from gemm_lab.core.kernel import CompiledKernel, KernelLaunch, format_value
+from gemm_lab.core.kernel import CompiledKernel, format_value, heaviest_launch
 from gemm_lab.core.measurement import MeasuredProblem, MeasuredResources, Measurement
 from gemm_lab.core.problem import GemmProblem
 from gemm_lab.errors import ResourceError
@@ -116,11 +116,7 @@ def _resources(compiled: CompiledKernel, executor: Executor) -> MeasuredResource
     if not executor.plan.launches:
         return None
 
-    def need(launch: KernelLaunch) -> int:
-        x, y, z = launch.block
-        return compiled.resources[launch.entry].registers_per_thread * x * y * z
-
-    launch = max(executor.plan.launches, key=need)
+    launch = heaviest_launch(executor.plan.launches, compiled.resources)
     found = compiled.resources[launch.entry]
     x, y, z = launch.block
     occupancy = hardware_occupancy(

@@ -22,13 +22,13 @@ def watching(
     backend: Any, *, races: Watch, counters: Watch = "off"
 ) -> Iterator[list[LaunchReport]]:
     """Watch the launches of an emulator backend; their reports gather in the list."""
-    before = backend.options
-    backend.options = replace(before, races=races, counters=counters)
-    backend.clear_reports()
+    before = backend.options, backend.reports
+    found: list[LaunchReport] = []
+    backend.options, backend.reports = replace(before[0], races=races, counters=counters), found
     try:
-        yield backend.reports
+        yield found
     finally:
-        backend.options = before
+        backend.options, backend.reports = before
 
 
 def race_texts(

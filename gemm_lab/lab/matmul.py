@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from gemm_lab.gpu.arrays import quick_looker
@@ -29,7 +30,7 @@ def matmul(
     epilogue: str | None = None,
     dtype: str | None = None,
     out_dtype: str | None = None,
-    variant: str | Variant | None = None,
+    variant: str | Path | Variant | None = None,
     config: Mapping[str, Any] | None = None,
     backend: BackendName = "auto",
     workbench: Workbench | None = None,
@@ -98,7 +99,7 @@ _MOST_WARM = 4096
 
 def _remember(
     call: Call,
-    variant: str | Variant | None,
+    variant: str | Path | Variant | None,
     backend: str,
     dtype: str | None,
     out_dtype: str | None,

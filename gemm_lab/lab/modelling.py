@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gemm_lab.core.kernel import CompiledKernel, KernelSpec
+from gemm_lab.core.kernel import CompiledKernel, KernelSpec, heaviest_launch
 from gemm_lab.core.problem import GemmProblem
 from gemm_lab.errors import CompileError, UsageError, VariantError
 from gemm_lab.lab.candidates import checked_spec
@@ -50,14 +50,15 @@ def variant_shape(
     spec, strides = checked_spec(request, problem, arch)
     facts = model_facts(variant, spec)
     launch_plan = plan(variant, spec, problem.shape, strides, sm_count)
-    launch = launch_plan.launches[0]
     compiled = _compiled(bench, variant, spec)
+    launch = heaviest_launch(launch_plan.launches, {} if compiled is None else compiled.resources)
     if compiled is None:
         scope = {
             **spec_scope(variant, spec), "M": problem.shape.m, "N": problem.shape.n,
             "K": problem.shape.k, "batch": problem.shape.batch, "SMS": sm_count,
         }  # fmt: skip
-        facts["static_smem_bytes"] = int(variant.launches[0].static_smem(scope))
+        step = next(step for step in variant.launches if step.entry == launch.entry)
+        facts["static_smem_bytes"] = int(step.static_smem(scope))
     else:
         resources = compiled.resources[launch.entry]
         facts["static_smem_bytes"] = resources.static_smem_bytes

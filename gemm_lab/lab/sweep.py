@@ -25,7 +25,7 @@ __all__ = ["shapes_of", "sweep"]
 
 
 def sweep(
-    variant: str | Variant,
+    variant: str | Path | Variant,
     *,
     shape: Any = None,
     dtype: str = "fp32",

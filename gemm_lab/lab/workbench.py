@@ -47,7 +47,7 @@ class Workbench:
         self._compiled: dict[KernelSpec, CompiledKernel] = {}
         self._loaded: dict[tuple[int, str], Any] = {}
 
-    def variant(self, name: str | Variant) -> Variant:
+    def variant(self, name: str | Path | Variant) -> Variant:
         """A variant by name or by the path of its file."""
         return name if isinstance(name, Variant) else self.catalogue.get(name)
 

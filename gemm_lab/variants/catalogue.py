@@ -42,9 +42,9 @@ class Catalogue:
         """Names without reading the files, alphabetically."""
         return sorted(self._paths)
 
-    def get(self, name: str) -> Variant:
+    def get(self, name: str | Path) -> Variant:
         """A variant by name, or by the path of its file; UsageError with near names."""
-        if name.endswith(SUFFIX) or "/" in name:
+        if isinstance(name, Path) or name.endswith(SUFFIX) or "/" in name:
             path = Path(name)
             if not path.name.endswith(SUFFIX):
                 raise UsageError(f"{name} is no variant file", hint=f"its name ends in {SUFFIX}")

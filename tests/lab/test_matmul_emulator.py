@@ -20,10 +20,13 @@ from gemm_lab.core.problem import GemmProblem, Shape
 from gemm_lab.emulator import PtxError
 from gemm_lab.emulator.backend import EmulatorBackend
 from gemm_lab.errors import ResourceError, RuleError, UsageError
+from gemm_lab.lab.findings import watching
 from gemm_lab.lab.inputs import decode, uniform
 from gemm_lab.lab.measure import RunSettings
+from gemm_lab.lab.prepare import Request
+from gemm_lab.lab.trial import make_executor, make_trial
 from gemm_lab.lab.verify import Matrices, Verdict, verify
-from gemm_lab.lab.workbench import choose_arch
+from gemm_lab.lab.workbench import Workbench, choose_arch
 from gemm_lab.variants import Catalogue
 
 ARCH = "sm_80"
@@ -399,6 +402,29 @@ class TestRun:
     def test_arch_is_taken_verbatim(self) -> None:
         found = gemm_lab.run("naive", shape=16, backend="emulator", arch="sm_75")
         assert (found.arch, found.verified) == ("sm_75", True)
+
+    def test_a_variant_by_the_path_of_its_file(self) -> None:
+        path = Catalogue().get("naive").path
+        for known in (path, str(path)):
+            assert gemm_lab.run(known, shape=(5, 7, 3), backend="emulator").verified
+        a = numbers((5, 3), "fp32", 1)
+        assert verdict(multiply(a, a.T, variant=path), a, a.T).ok
+
+    def test_reports_are_kept_for_those_who_ask_alone(self) -> None:
+        backend = EmulatorBackend(arch=ARCH)
+        request = Request.of(Catalogue().get("naive"), "fp32", {})
+        problem = GemmProblem(
+            shape=Shape(m=5, n=7, k=3), dtype=dtype_named("fp32"), out=dtype_named("fp32").storage
+        )
+        executor, _ = make_executor(Workbench(), backend, request, problem)
+        trial = make_trial(backend, executor, problem, seed=0)
+        assert trial.check().ok
+        assert backend.reports is None
+        with watching(backend, races="all") as reports:
+            trial.check()
+        assert len(reports) == 1
+        assert backend.reports is None
+        trial.free()
 
     def test_a_broken_variant_is_told_and_not_raised(self, tmp_path: Any) -> None:
         text = Catalogue().get("naive").path.read_text()

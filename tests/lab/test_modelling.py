@@ -150,3 +150,23 @@ def test_a_variant_without_a_table_says_what_to_add(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not say how the model shall see it") as told:
         variant_shape(Workbench(), variant, problem=product(), tunables={}, arch="sm_80")
     assert "[model]" in (told.value.hint or "")
+
+
+@pytest.mark.parametrize("name", ["async_copy", "wgmma"])
+def test_the_model_sees_the_launch_that_does_the_work(name: str) -> None:
+    """Not the copies of operands before it, nor the sums of pieces behind it."""
+    variant = Catalogue().get(name)
+    seen = [
+        variant_shape(
+            Workbench(),
+            variant,
+            problem=product("tf32", "tn"),
+            tunables={"SPLIT_K": pieces},
+            arch=choose_arch(variant.support("tf32").arch, None, None),
+        )
+        for pieces in (1, 2)
+    ]
+    for found in seen:
+        assert found.dynamic_smem_bytes > 16384
+        assert found.registers_per_thread is not None
+        assert found.registers_per_thread > 64
