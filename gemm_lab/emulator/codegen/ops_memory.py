@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gemm_lab.emulator.codegen.emitter import BlockEmitter, Emit
 from gemm_lab.emulator.codegen.plan import memory_facts
-from gemm_lab.emulator.codegen.reps import rep_of
+from gemm_lab.emulator.codegen.reps import REP_BYTES, rep_of
 from gemm_lab.emulator.ptx.ir import Instr, Mem, Operand, Reg, Sym, Vec
 from gemm_lab.emulator.ptx.types import TYPE_BYTES
 
@@ -86,6 +86,18 @@ def check_words(e: BlockEmitter, ins: Instr) -> None:
         raise e.fail("number of operands")
 
 
+def load_rep(e: BlockEmitter, kind: str, items: tuple[Operand | None, ...]) -> str:
+    """The type of a load: untyped bits fill a wider register with zeros."""
+    rep = rep_of(kind)
+    if kind[0] == "b":
+        wider = any(
+            isinstance(item, Reg) and REP_BYTES[e.rep(item)] > TYPE_BYTES[kind] for item in items
+        )
+        if wider:
+            return f"u{8 * TYPE_BYTES[kind]}"
+    return rep
+
+
 def ld(e: BlockEmitter, ins: Instr) -> None:
     """ld, ld.v2, ld.v4 from any space; ld.param of the entry's own parameters."""
     check_words(e, ins)
@@ -99,7 +111,7 @@ def ld(e: BlockEmitter, ins: Instr) -> None:
         raise e.fail("vector width and operands differ")
     if kind == "b128" or kind == "pred":
         raise e.fail(f"loads of .{kind}")
-    rep = rep_of(kind)
+    rep = load_rep(e, kind, items)
     if "param" in ins.mods and isinstance(mem, Mem) and isinstance(mem.base, Sym):
         ld_param(e, mem, items, rep, TYPE_BYTES[kind])
         return
