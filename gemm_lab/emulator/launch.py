@@ -33,7 +33,8 @@ Dim3 = tuple[int, int, int]
 MIN_BATCH_LANES, MAX_BATCH_LANES = 1 << 14, 1 << 18
 # Registers times lanes that still fit a cache; measured on the rungs of the ladder.
 BATCH_VALUES = 1 << 23
-WATCHED_LANES = 1 << 15
+MAX_SPINNING_LANES = 1 << 20
+WATCHED_LANES, WATCHED_BYTES = 1 << 15, 1 << 28
 MAX_BATCH_BYTES = 1 << 30
 MAX_BLOCKS = 1 << 24
 
@@ -204,6 +205,9 @@ def batch_size(setup: Setup) -> int:
         max(BATCH_VALUES // live, MIN_BATCH_LANES), MAX_BATCH_LANES
     )
     bytes_a_block = setup.smem_total_bytes * 2 + setup.local_bytes * threads
+    if setup.program.spinning and setup.options.batch_lanes is None:
+        # Blocks may wait for each other, as split-K semaphores do: they must all be in flight.
+        lanes = MAX_SPINNING_LANES
     blocks = max(1, lanes // threads)
     if bytes_a_block:
         blocks = max(1, min(blocks, MAX_BATCH_BYTES // bytes_a_block))
@@ -221,17 +225,20 @@ def _watched(setup: Setup, blocks: Array) -> tuple[set[int], set[int]]:
     return pick[setup.options.races], pick[setup.options.counters]
 
 
-def _batches(setup: Setup, blocks: Array, watched: set[int]) -> list[tuple[Array, bool]]:
+def _batches(setup: Setup, blocks: Array, chosen: set[int]) -> list[tuple[Array, bool]]:
     """Blocks cut into batches; those that are watched run apart from the others."""
     size = batch_size(setup)
     cluster = setup.cluster[0] * setup.cluster[1] * setup.cluster[2]
+    # The race detector keeps three numbers for each granule of shared memory and warp.
+    per_block = max(setup.smem_total_bytes * 3 * (setup.threads // 32 + 20), 1)
+    watched = min(WATCHED_LANES // setup.threads, WATCHED_BYTES // per_block)
     out: list[tuple[Array, bool]] = []
-    is_watched = np.isin(blocks, np.array(sorted(watched), dtype=np.int64))
+    is_watched = np.isin(blocks, np.array(sorted(chosen), dtype=np.int64))
     start = 0
     while start < len(blocks):
         flag = bool(is_watched[start])
         end = start
-        limit = size if not flag else max(1, min(size, WATCHED_LANES // setup.threads))
+        limit = size if not flag else max(1, min(size, watched))
         limit = max(1, limit // cluster) * cluster
         while end < len(blocks) and end - start < limit and bool(is_watched[end]) == flag:
             end += 1

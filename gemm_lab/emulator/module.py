@@ -70,6 +70,9 @@ class LoadedModule:
         if key not in self._codes:
             code = Code(self.programs[entry], self.variables, watch=watch, exact_fma=exact_fma)
             code.ptx_line = self.ptx_line  # type: ignore[attr-defined]
+            plain = self._codes.get((entry, False, False))
+            if plain is not None:  # which was written as a whole when it was checked
+                code.spinning = plain.spinning
             self._codes[key] = code
         return self._codes[key]
 

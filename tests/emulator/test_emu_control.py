@@ -256,6 +256,17 @@ def test_blocks_may_wait_for_each_other():
     assert o[0] == 7
 
 
+def test_a_chain_of_many_blocks():
+    """Each block waits for the one before: all must be in flight, however many there are."""
+    body = """
+    volatile int *flag = o; __shared__ int go;
+    if (threadIdx.x == 0) { while (blockIdx.x && flag[blockIdx.x - 1] == 0) ; go = 1; }
+    __syncthreads(); if (threadIdx.x == 0) { __threadfence(); flag[blockIdx.x] = go + blockIdx.x; }
+    """
+    o, _ = out(body, n=400, grid=(400,), block=(1024,))
+    np.testing.assert_array_equal(o, np.arange(400) + 1)
+
+
 def test_unsigned_comparison_and_wide_addresses():
     body = "long long big = (1ll << 40) + t; o[t] = (int)(big >> 36) + (int)(((unsigned long long)big * 3) & 0xff);"
     np.testing.assert_array_equal(out(body)[0], 16 + ((3 * T) & 255))

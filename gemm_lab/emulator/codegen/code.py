@@ -111,7 +111,8 @@ class Code:
         self.constant_names: dict[Any, str] = {}
         self.plans: dict[int, Any] = {}
         self.volatile_words = VOLATILE
-        self.spins = False
+        # Blocks of loops that may wait for what other lanes do.
+        self.spinning: set[int] = set()
         self.pool = _namespace()
         blocks = program.blocks
         self.asynchronous = any(

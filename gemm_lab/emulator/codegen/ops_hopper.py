@@ -58,6 +58,8 @@ def mbarrier(e: BlockEmitter, ins: Instr) -> None:
     elif kind in ("arrive", "arrive_drop"):
         arrive(e, ins, ops, words, mask)
     elif kind == "test_wait":
+        if e.block.in_loop:
+            e.program.spinning.add(e.block.index)
         at = place(e, ops[1], shared=in_shared(ins))
         state = e.src(ops[2], "i32" if "parity" in words else "i64")
         text = f"X.test_wait({at},{state},{'parity' not in words},{mask},{site})"

@@ -115,8 +115,8 @@ def ld(e: BlockEmitter, ins: Instr) -> None:
     if "param" in ins.mods and isinstance(mem, Mem) and isinstance(mem.base, Sym):
         ld_param(e, mem, items, rep, TYPE_BYTES[kind])
         return
-    if e.program.volatile_words & set(ins.mods):
-        e.program.spins = True
+    if e.block.in_loop and e.program.volatile_words & set(ins.mods):
+        e.program.spinning.add(e.block.index)
     name, rel = base(e, ins, mem)
     group = e.plan.group(ins)
     leaves = frozenset((("g", id(group)),))
@@ -205,6 +205,8 @@ def atom(e: BlockEmitter, ins: Instr) -> None:
     if width > 1 or kind in ("f16x2", "bf16x2", "b128"):
         vector_atom(e, ins, op, kind, width, mem, sources[0])
         return
+    if e.block.in_loop:
+        e.program.spinning.add(e.block.index)
     rep = rep_of(kind)
     values = [e.src(source, rep) for source in sources]
     name, rel = base(e, ins, mem)

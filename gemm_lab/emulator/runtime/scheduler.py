@@ -115,18 +115,19 @@ class Scheduler(ParkingPlace):
         return outcome
 
     def pick(self) -> int:
-        """The lowest block, unless it has spun for long while others wait."""
-        candidates = [index for index in self.groups if index not in self.stalled]
-        index = min(candidates)
-        if len(candidates) > 1:
-            self.alone += 1
+        """The lowest block; lanes that spin let the others go on, and take turns."""
+        candidates = sorted(index for index in self.groups if index not in self.stalled)
+        spinning = self.code.spinning
+        busy = [index for index in candidates if index not in spinning] if spinning else candidates
+        if not busy:
+            index = next((c for c in candidates if c > self.last), candidates[0])
+        else:
+            index = busy[0]
+            self.alone = self.alone + 1 if len(candidates) > 1 else 0
             if self.alone > PATIENCE:
-                higher = sorted(c for c in candidates if c > self.last) or sorted(candidates)
-                index = higher[0]
+                index = next((c for c in candidates if c > self.last), candidates[0])
                 if self.alone > 2 * PATIENCE:
                     self.alone = 0
-        else:
-            self.alone = 0
         self.last = index
         return index
 
