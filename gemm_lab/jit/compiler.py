@@ -78,7 +78,7 @@ def run_compiler(rendered: RenderedKernel, toolchain: Toolchain) -> CompilerOutp
             output = nvrtc.compile(
                 source,
                 program_name=name,
-                options=options,
+                options=(*options, *_no_cache(toolchain.nvrtc_version)),
                 headers=headers,
                 names=rendered.name_expressions,
             )
@@ -102,6 +102,12 @@ def run_compiler(rendered: RenderedKernel, toolchain: Toolchain) -> CompilerOutp
     fault = first_error(log)
     ptx = "" if fault.file else _ptx_only(nvrtc, source, name, options, headers)
     raise _error(rendered, toolchain, log, fault, ptx)
+
+
+def _no_cache(nvrtc_version: str) -> tuple[str, ...]:
+    """NVRTC 12.9 and later keep what they compiled, and then ptxas reports nothing."""
+    major, minor = (int(part) for part in nvrtc_version.split(".")[:2])
+    return ("--no-cache",) if (major, minor) >= (12, 9) else ()
 
 
 def _option_fault(log: str) -> str:

@@ -1,0 +1,94 @@
+"""The emulator held to what Nsight Compute counted and the card computed, of the very same PTX.
+
+benchmarks/results/counters_h200.json is made by benchmarks/hardware.py, which also says how.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gemm_lab import jit
+from gemm_lab.core.kernel import CompiledKernel
+from gemm_lab.emulator import Options
+from gemm_lab.emulator.backend import EmulatorBackend
+from gemm_lab.lab.execute import Executor
+from gemm_lab.lab.trial import make_trial
+from gemm_lab.variants import Variant, render
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from hardware import ARCH, cuda_core_rungs, problem_of, spec_of  # noqa: E402
+
+RECORDED = json.loads((ROOT / "benchmarks/results/counters_h200.json").read_text(encoding="utf-8"))
+RUNGS = [v for v in cuda_core_rungs() if v.name in RECORDED["rungs"]]
+# Equal to the digit. Copies by cp.async are counted apart, as bytes.
+EXACT = (
+    "global_load_requests",
+    "global_load_sectors",
+    "global_store_requests",
+    "global_store_sectors",
+    "shared_load_instructions",
+    "shared_store_instructions",
+)
+
+
+def compiled_as_recorded(variant: Variant) -> CompiledKernel:
+    """The kernel, if this NVRTC makes the PTX that ran on the card."""
+    compiled = jit.compile_kernel(render(variant, spec_of(variant, 1024)))
+    known = RECORDED["rungs"][variant.name]
+    if compiled.nvrtc_version != known["nvrtc"]:
+        pytest.skip(f"recorded with NVRTC {known['nvrtc']}, this is {compiled.nvrtc_version}")
+    assert compiled.ptx_hash == known["ptx_hash"], "the template changed: record again"
+    return compiled
+
+
+def execute(variant: Variant, size: int, options: Options) -> tuple[Any, Any]:
+    """C and the report of one launch."""
+    backend = EmulatorBackend(arch=ARCH, options=options, sm_count=132)
+    backend.reports = []
+    compiled = compiled_as_recorded(variant)
+    problem = problem_of(size)
+    executor = Executor(
+        backend=backend,
+        loaded=backend.load(compiled),
+        variant=variant,
+        spec=spec_of(variant, size),
+        compiled=compiled,
+        problem=problem,
+        strides=problem.packed_strides(),
+    )
+    trial = make_trial(backend, executor, problem, seed=0)
+    trial.reset_c()
+    trial.launch()
+    return trial.result()[0], backend.reports[-1]
+
+
+@pytest.mark.parametrize("variant", RUNGS, ids=lambda v: v.name)
+def test_every_bit_is_the_card_s(variant: Variant) -> None:
+    known = RECORDED["rungs"][variant.name]["outputs"]
+    result, _ = execute(variant, known["size"], Options(exact_fma=True))
+    found = hashlib.sha256(np.ascontiguousarray(result).tobytes()).hexdigest()
+    assert found == known["sha256"]
+
+
+@pytest.mark.parametrize("variant", RUNGS, ids=lambda v: v.name)
+def test_counters_are_nsight_compute_s(variant: Variant) -> None:
+    known = RECORDED["rungs"][variant.name]["counters"]["1024"]
+    _, report = execute(variant, 1024, Options(counters="all"))
+    total = report.counters.total
+    copies = "cp.async" in compiled_as_recorded(variant).ptx
+    for name in EXACT:
+        if copies and name.startswith("global_load"):
+            continue
+        assert getattr(total, name) == int(known[name]), name
+    assert total.fma == int(known["ffma"])
+    # Where no addresses collide the card has none either, but for the odd clash of two warps.
+    assert total.shared_load_conflicts <= known["shared_load_conflicts"]
+    assert known["shared_load_conflicts"] <= 0.001 * max(known["shared_load_instructions"], 1)
