@@ -287,18 +287,15 @@ class AsyncRaceDetector(RaceDetector):
         self.clock[unit, block] += 1
 
     # ---- wgmma ----
-    def wgmma_read(self, x: Context, flight: Flight, active: Array, site: Site) -> None:
+    def wgmma_read(self, x: Context, flight: Flight, site: Site) -> None:
         """Operands in shared memory are read until the group is waited for."""
         records = []
-        for group in range(active.shape[0]):
-            for words, blocks in flight.reads:
-                for block in blocks.tolist():
-                    if not active[group, block]:
-                        continue
-                    flat = self._granules(words) * x.B + block
-                    unit = self.wgmma_unit + group
-                    self._async_read(x, flat, block, group * 128, unit, site)
-                    records.append((group, flat, np.array(block)))
+        for read in flight.reads:
+            unit = self.wgmma_unit + read.group
+            for block in read.blocks.tolist():
+                flat = self._granules(read.words) * x.B + block
+                self._async_read(x, flat, block, read.group * 128, unit, site)
+                records.append((read.group, flat, np.array(block)))
         self.flight_reads[id(flight)] = records
 
     def wgmma_done(self, x: Context, flight: Flight, done: Array, site: Site) -> None:

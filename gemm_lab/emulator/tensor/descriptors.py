@@ -22,13 +22,22 @@ SPANS = (0, 128, 64, 32)
 
 
 @dataclass(slots=True)
+class OperandRead:
+    """Shared words that one warpgroup reads in these blocks."""
+
+    group: int
+    words: Array
+    blocks: Array
+
+
+@dataclass(slots=True)
 class Flight:
     """Products in flight: registers, and (warpgroup, block) of those not yet waited for."""
 
     registers: frozenset[int]
     groups: Array
     number: Array | None = None
-    reads: list[tuple[Array, Array]] = field(default_factory=list)
+    reads: list[OperandRead] = field(default_factory=list)
 
 
 @functools.lru_cache(maxsize=512)
@@ -61,6 +70,7 @@ class Descriptors(Watching):
         extent: int,
         kind: str,
         transposed: bool,
+        group: int,
         blocks: Array,
         flight: Flight,
         site: Site,
@@ -92,7 +102,7 @@ class Descriptors(Watching):
                     "wgmma reads shared memory where nothing was written",
                     **self.blame_lane(int(blocks[0]), site),
                 )
-        flight.reads.append((words.reshape(-1), blocks))
+        flight.reads.append(OperandRead(group, words.reshape(-1), blocks))
         elements = widen(np.ascontiguousarray(data.transpose(2, 0, 1)), kind)
         return elements.transpose(0, 2, 1) if transposed else elements
 

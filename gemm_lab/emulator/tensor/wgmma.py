@@ -136,17 +136,19 @@ class Wgmma(Descriptors):
                 pick = blocks[(keys == column[:, None]).all(axis=0)]
                 if isinstance(a, np.ndarray):
                     first = self._operand_at(
-                        int(column[0]), ROWS, form.kind_a, form.transpose_a, pick, flight, site
-                    )
+                        int(column[0]), ROWS, form.kind_a, form.transpose_a, group, pick, flight,
+                        site,
+                    )  # fmt: skip
                 else:
                     first = self._from_registers(registers[:, group][..., pick], form.kind_a)
                 second = self._operand_at(
-                    int(column[1]), form.columns, form.kind_b, form.transpose_b, pick, flight, site
-                )
+                    int(column[1]), form.columns, form.kind_b, form.transpose_b, group, pick,
+                    flight, site,
+                )  # fmt: skip
                 self._accumulate(tile, form, first, second, bool(column[2]), group, pick)
         self.flights.append(flight)
         if self.races is not None:
-            self.races.wgmma_read(self, flight, active, site)
+            self.races.wgmma_read(self, flight, site)
         if self.counters is not None:
             flop = 2 * ROWS * form.columns * 4 * PER_REGISTER[form.kind_a] * 2
             self.counters.bump(site.ins, "tensor_flop", flop * int(active.sum()))
