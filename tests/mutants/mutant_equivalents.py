@@ -17,6 +17,15 @@ _BEHIND_K = (
     "turn ago, and never multiplied: the guard saves work alone"
 )
 
+_NO_SOURCE = (
+    "where k is not below k_count, cp_async_or_zero copies no byte and reads no address: the guard "
+    "keeps one inside the matrix that nobody uses"
+)
+_EMPTY_GROUPS = (
+    "groups without a copy, behind the tile's own: the wait then asks for more copies than it "
+    "needs, and never for fewer"
+)
+_AT_K = "where begin is K, both branches give K"
 _NOT_MINE = (
     "a thread without a share of its own reads an element that lies inside the matrix, and write "
     "leaves it out: that guard is the one that counts"
@@ -52,5 +61,31 @@ EQUIVALENT: dict[str, dict[Edit, str]] = {
             "if (STAGES > 1 && k_next <= K) {",
         ): _BEHIND_K,
         ("if (STAGES > 1 && k_next < K) {", "if (STAGES > 1 && true) {"): _BEHIND_K,
+    },
+    "simt_async": {
+        (
+            "if (beta != compute_t(0)) x += beta * compute_t(*c_ptr);",
+            "if (true) x += beta * compute_t(*c_ptr);",
+        ): _BETA,
+        (
+            "const in_t* source = k < k_count ? row_0 + k * ld : row_0;",
+            "const in_t* source = k <= k_count ? row_0 + k * ld : row_0;",
+        ): _NO_SOURCE,
+        (
+            "const in_t* source = k < k_count ? row_0 + k * ld : row_0;",
+            "const in_t* source = true ? row_0 + k * ld : row_0;",
+        ): _NO_SOURCE,
+        (
+            "if (first < BURSTS && last == BURSTS) cp_async_commit();",
+            "if (first <= BURSTS && last == BURSTS) cp_async_commit();",
+        ): _EMPTY_GROUPS,
+        (
+            "if (first < BURSTS && last == BURSTS) cp_async_commit();",
+            "if (true && last == BURSTS) cp_async_commit();",
+        ): _EMPTY_GROUPS,
+        (
+            "return begin < K ? int(begin) : K;",
+            "return begin <= K ? int(begin) : K;",
+        ): _AT_K,
     },
 }

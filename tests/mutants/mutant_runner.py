@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -85,12 +86,17 @@ def subject(variant: Variant) -> Subject | None:
         requests = small_requests(variant, "fp32", backend, most=MOST_CONFIGS, arch=ARCH)
     except PtxError:
         return None
+    support = variant.support("fp32")
     problem = GemmProblem(
-        shape=Shape(m=1, n=1, k=1),
-        dtype=variant.support("fp32").dtype,
-        out=variant.support("fp32").dtype.default_out,
+        shape=Shape(m=1, n=1, k=1), dtype=support.dtype, out=support.dtype.default_out
     )
-    return Subject(variant, tuple(requests), cases(problem))
+    made = cases(problem)
+    if "tn" in support.layouts:
+        # Where both operands are padded, zeros of the one hide what the other holds.
+        made += tuple(
+            CheckCase(problem=replace(case.problem, layout="tn"), why="") for case in made[:2]
+        )
+    return Subject(variant, tuple(requests), made)
 
 
 def cases(problem: GemmProblem) -> tuple[CheckCase, ...]:
@@ -115,13 +121,13 @@ def cases(problem: GemmProblem) -> tuple[CheckCase, ...]:
 
 
 def all_mutants(found: Subject) -> list[tuple[Mutant, int]]:
-    """Mutants of the kernel for aligned and for unaligned rows, each once, with its number among
-    those of the same edit."""
+    """Mutants of the kernels for every set of tunables, for aligned and for unaligned rows, each
+    once, with its number among those of the same edit."""
     counts: dict[tuple[str, str], int] = {}
     made: list[tuple[Mutant, int]] = []
-    for case in found.cases[:2]:
-        bench, backend = Workbench(), EmulatorBackend(arch=ARCH)
-        executor, _ = make_executor(bench, backend, found.requests[0], case.problem)
+    bench, backend = Workbench(), EmulatorBackend(arch=ARCH)
+    for request, case in itertools.product(found.requests, found.cases[:2]):
+        executor, _ = make_executor(bench, backend, request, case.problem)
         here: dict[tuple[str, str], int] = {}
         for mutant in mutants(executor.compiled.rendered.source):
             number = here.get(mutant.key, 0)
