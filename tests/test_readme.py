@@ -15,8 +15,12 @@ BEGIN, END = "<!-- ladder:begin -->", "<!-- ladder:end -->"
 
 
 def regenerated() -> str:
-    """`gemm-lab results benchmarks/results/ladder_h200.jsonl --ladder --md --square 4096`."""
-    found = Results.load(RECORDED).latest().filter(lambda m: m.problem.m == 4096)
+    """`gemm-lab results FILE --ladder --md --square 4096 --dtype fp32 --dtype bf16`."""
+    found = (
+        Results.load(RECORDED)
+        .latest()
+        .filter(lambda m: m.problem.m == 4096 and m.problem.dtype in ("fp32", "bf16"))
+    )
     return render_markdown(ladder_document(ladders(found)))
 
 

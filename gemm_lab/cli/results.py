@@ -21,6 +21,10 @@ def results(
         bool, typer.Option("--ladder", help="The steps from rung to rung, a table a problem.")
     ] = False,
     square: o.Squares = None,
+    dtype: Annotated[
+        list[str] | None,
+        typer.Option("--dtype", metavar="DTYPE", help="Only this arithmetic; may be repeated."),
+    ] = None,
     choices: Annotated[
         Path | None,
         typer.Option(
@@ -36,7 +40,9 @@ def results(
 ) -> None:
     """Show files of measurements; nothing is run.
 
-    The table in the README: gemm-lab results benchmarks/results/ladder_h200.jsonl --ladder --md
+    The table in the README:
+    gemm-lab results benchmarks/results/ladder_h200.jsonl --ladder --md --square 4096 --dtype fp32
+    --dtype bf16
     """
     from gemm_lab.lab.results import Results
     from gemm_lab.report.ladder import ladder_document, ladders
@@ -58,5 +64,7 @@ def results(
         return
     if square:
         found = found.filter(lambda x: x.problem.m == x.problem.n == x.problem.k in square)
+    if dtype:
+        found = found.filter(lambda x: x.problem.dtype in dtype)
     document = ladder_document(ladders(found)) if ladder else survey_document(list(found))
     mo.print_results(found, form, document)
