@@ -35,9 +35,6 @@ TENSOR: tuple[Mapping[str, int], ...] = (
     {},
 )
 
-# Variants that the emulator runs and faults, and why their tests wait.
-WAITING: dict[str, str] = {}
-
 
 def small_requests(
     variant: Variant, dtype: str, backend: Any, *, most: int, arch: str | None = None
