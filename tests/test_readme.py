@@ -42,3 +42,12 @@ def test_every_recorded_file_can_be_read_and_none_is_wrong() -> None:
         found = Results.load(path)
         assert found.damaged == (), path
         assert not found.wrong, path
+
+
+def test_the_ablation_page_is_the_recorded_one() -> None:
+    import sys
+
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    from ablation_table import document
+
+    assert document() in (ROOT / "docs" / "ablation.md").read_text(encoding="utf-8")
