@@ -14,6 +14,7 @@ from typing import Any
 RECORDED = Path(__file__).parent / "results" / "development_h200.json"
 STUDIES = (
     ("wgmma", "bf16", "nt"),
+    ("wgmma, first version, cooperative 128x256", "bf16", "nt"),
     ("wgmma", "fp8_e4m3", "nt"),
     ("wgmma", "tf32", "nn"),
     ("fp32x3", "fp32x3", "nt"),
