@@ -22,6 +22,8 @@ __all__ = [
     "Resources",
     "TensorMapSpec",
     "TunableValue",
+    "format_config",
+    "format_value",
     "heaviest_launch",
 ]
 
@@ -63,7 +65,12 @@ class Config(Mapping[str, TunableValue]):
 
     def __str__(self) -> str:
         """BM=128 BN=128, as -p takes each."""
-        return " ".join(f"{k}={format_value(v)}" for k, v in self._values.items())
+        return format_config(self._values)
+
+
+def format_config(values: Mapping[str, TunableValue]) -> str:
+    """BM=128 BN=128, as -p takes each."""
+    return " ".join(f"{name}={format_value(value)}" for name, value in values.items())
 
 
 def format_value(value: TunableValue) -> str:
@@ -104,6 +111,7 @@ class RenderedKernel:
 
     @property
     def source_sha256(self) -> str:
+        """Of the source, in hexadecimal."""
         return hashlib.sha256(self.source.encode()).hexdigest()
 
 
@@ -140,6 +148,7 @@ class CompiledKernel:
 
     @property
     def ptx_hash(self) -> str:
+        """SHA-256 of the PTX, in hexadecimal."""
         return hashlib.sha256(self.ptx.encode()).hexdigest()
 
 

@@ -127,7 +127,7 @@ class Prospects:
             if broken is None:
                 break
             # make_spec would look for the nearest values that fit, which takes its time.
-            wanted = _operands_behind(variant, broken)
+            wanted = variant.operands_behind(broken)
             if not wanted - padded:
                 raise RuleError(broken.say)
             padded |= wanted
@@ -146,12 +146,6 @@ def _broken_rule(variant: Variant, scope: Mapping[str, TunableValue]) -> Rule | 
         return next((rule for rule in variant.rules if not rule.check(scope)), None)
     except ExpressionError as error:
         raise UsageError(str(error)) from None
-
-
-def _operands_behind(variant: Variant, rule: Rule) -> frozenset[str]:
-    """Operands whose alignment a rule asks for."""
-    behind = _names_behind(variant, rule.check.names)
-    return frozenset(o for o in "abc" if {f"VEC_{o.upper()}", f"TMA_{o.upper()}"} & behind)
 
 
 def _declared(
@@ -219,17 +213,5 @@ def _integers_behind(variant: Variant, fixed: Mapping[str, TunableValue], *keys:
 def _tunables_behind(variant: Variant, *keys: str) -> list[str]:
     """Tunables behind keys of the [model] table, in the file's order."""
     read = frozenset(n for key in keys if key in variant.model for n in variant.model[key].names)
-    behind = _names_behind(variant, read)
+    behind = variant.names_behind(read)
     return [name for name in variant.tunables if name in behind]
-
-
-def _names_behind(variant: Variant, names: frozenset[str]) -> set[str]:
-    """These names and all that they are derived from."""
-    pending, seen = list(names), set[str]()
-    while pending:
-        name = pending.pop()
-        if name not in seen:
-            seen.add(name)
-            if name in variant.derived:
-                pending.extend(variant.derived[name].names)
-    return seen

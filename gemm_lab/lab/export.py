@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gemm_lab.core.kernel import format_value
+from gemm_lab.core.kernel import format_config
 from gemm_lab.core.measurement import Measurement
 from gemm_lab.core.statistics import summarize
 from gemm_lab.report.markdown import markdown_table
@@ -91,7 +91,7 @@ def to_markdown(measurements: Sequence[Measurement]) -> str:
         lines.append(
             (
                 m.variant,
-                " ".join(f"{k}={format_value(v)}" for k, v in m.config.items()),
+                format_config(m.config),
                 shape_text(m),
                 m.problem.dtype,
                 m.problem.layout,

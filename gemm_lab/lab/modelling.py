@@ -18,7 +18,7 @@ from typing import Any
 
 from gemm_lab.core.kernel import CompiledKernel, KernelSpec, heaviest_launch
 from gemm_lab.core.problem import GemmProblem
-from gemm_lab.errors import CompileError, UsageError, VariantError
+from gemm_lab.errors import CompileError, UsageError
 from gemm_lab.lab.candidates import checked_spec
 from gemm_lab.lab.prepare import Request
 from gemm_lab.lab.workbench import Workbench
@@ -68,10 +68,7 @@ def variant_shape(
     try:
         return KernelShape.from_facts(facts)
     except UsageError as error:
-        raise VariantError(
-            error.message, file=str(variant.path), line=_line(variant, "model"), key="model",
-            hint=error.hint,
-        ) from error  # fmt: skip
+        raise variant.fault("model", error.message, hint=error.hint) from error
 
 
 def model_facts(variant: Variant, spec: KernelSpec) -> dict[str, Any]:
@@ -87,10 +84,7 @@ def model_facts(variant: Variant, spec: KernelSpec) -> dict[str, Any]:
         try:
             value = expression(scope)
         except ExpressionError as error:
-            raise VariantError(
-                str(error), file=str(variant.path), line=_line(variant, f"model.{key}"),
-                key=f"model.{key}",
-            ) from None  # fmt: skip
+            raise variant.fault(f"model.{key}", str(error)) from None
         outer, _, inner = key.partition(".")
         if inner:
             facts.setdefault(outer, {})[inner] = value
@@ -108,9 +102,3 @@ def _compiled(bench: Workbench, variant: Variant, spec: KernelSpec) -> CompiledK
         return None
     except UsageError:
         return None  # NVRTC does not know the architecture (V100 under CUDA 13)
-
-
-def _line(variant: Variant, key: str) -> int | None:
-    from gemm_lab.variants.frontmatter import line_in
-
-    return line_in(variant.text, key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gemm_lab.core.kernel import format_value
+from gemm_lab.core.kernel import format_config
 from gemm_lab.report.document import Block, Document, Fact, Facts, Paragraph
 from gemm_lab.report.numbers import bytes_text, count_text, number
 from gemm_lab.report.run import counters_blocks
@@ -85,7 +85,7 @@ def _races(races: list[str]) -> Facts:
 
 def check_document(data: Mapping[str, Any]) -> Document:
     """From a CheckReport as plain data: what ran, what was found, what was left out."""
-    config = " ".join(f"{k}={format_value(v)}" for k, v in data["config"].items())
+    config = format_config(data["config"])
     findings = data["findings"]
     kinds = [finding["kind"] for finding in findings]
     counts = ", ".join(f"{kind}: {kinds.count(kind)}" for kind in dict.fromkeys(kinds))

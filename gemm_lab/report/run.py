@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gemm_lab.core.kernel import format_value
+from gemm_lab.core.kernel import format_config
 from gemm_lab.core.measurement import Measurement
 from gemm_lab.core.statistics import summarize
 from gemm_lab.report.document import Document, Fact, Facts, Paragraph, Style, Table
@@ -79,7 +79,7 @@ def resources_text(measured: Measurement) -> str:
 
 
 def _kernel_text(measured: Measurement) -> str:
-    config = " ".join(f"{k}={format_value(v)}" for k, v in measured.config.items())
+    config = format_config(measured.config)
     return f"{measured.variant} {config}".rstrip()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gemm_lab.core.kernel import format_value
+from gemm_lab.core.kernel import format_config, format_value
 from gemm_lab.core.measurement import Measurement
 from gemm_lab.report.document import Document, Fact, Facts, Style, Table
 from gemm_lab.report.numbers import count_text, milliseconds, percent, significant
@@ -102,7 +102,7 @@ def _style(m: Measurement) -> Style:
 
 
 def _failure(m: Measurement) -> str:
-    config = " ".join(f"{k}={format_value(v)}" for k, v in m.config.items())
+    config = format_config(m.config)
     p = m.problem
     why = m.error
     if why is None:

@@ -1,11 +1,9 @@
-"""Reads a variant file: splits off the TOML, checks every key, says file and line of a fault."""
+"""Reads a variant file: every table of its front matter, checked."""
 
 from __future__ import annotations
 
-import difflib
 import re
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +16,10 @@ from gemm_lab.core.model_keys import (
     MODEL_OPERANDS,
     MODEL_WORDS,
 )
-from gemm_lab.core.params import DEFAULT_PARAMS, PARAMS
+from gemm_lab.core.params import DEFAULT_PARAMS
 from gemm_lab.errors import UsageError, VariantError
-from gemm_lab.variants.expressions import FUNCTIONS, Expression, ExpressionError
+from gemm_lab.variants.expressions import Expression
+from gemm_lab.variants.reader import Reader
 from gemm_lab.variants.variant import (
     DTypeSupport,
     LaunchStep,
@@ -32,7 +31,7 @@ from gemm_lab.variants.variant import (
     WorkspaceMap,
 )
 
-__all__ = ["PROBLEM_NAMES", "SPEC_NAMES", "SUFFIX", "line_in", "load_variant"]
+__all__ = ["PROBLEM_NAMES", "SPEC_NAMES", "SUFFIX", "load_variant"]
 
 SUFFIX = ".cu.j2"
 # What derived lines and rules may read beside tunables; see resolve.spec_scope.
@@ -60,136 +59,11 @@ def load_variant(path: Path) -> Variant:
         raise VariantError(f"cannot be read: {error.strerror}", file=str(path)) from None
     except UnicodeDecodeError as error:
         raise VariantError(f"is not UTF-8 text: {error.reason}", file=str(path)) from None
-    return _Reader(path, text).variant()
+    return _VariantReader(path, text).variant()
 
 
-def line_in(text: str, key: str) -> int | None:
-    """Line of "tunables.BM.default" in a variant file, as near as the text tells."""
-    lines = text.splitlines()
-    parts = key.split(".")
-    for depth in range(len(parts), 0, -1):
-        name = re.escape(".".join(parts[:depth]))
-        header = re.compile(r"\s*\[\[?\s*" + name + r"\s*\]\]?")
-        for number, line in enumerate(lines):
-            if header.match(line):
-                if depth == len(parts):
-                    return number + 1
-                inner = _key_after(lines, number + 1, parts[depth])
-                return (inner if inner is not None else number) + 1
-    top = _key_after(lines, 0, parts[0])
-    return None if top is None else top + 1
-
-
-def _key_after(lines: list[str], start: int, name: str) -> int | None:
-    wanted = re.compile(r"\s*[\"']?" + re.escape(name) + r"[\"']?\s*=")
-    for number in range(start, len(lines)):
-        if wanted.match(lines[number]):
-            return number
-        if lines[number].strip() == "---*/" or (start and re.match(r"\s*\[", lines[number])):
-            return None
-    return None
-
-
-class _Reader:
-    """One file while it is read; knows where each key stands."""
-
-    def __init__(self, path: Path, text: str) -> None:
-        self.path = path
-        self.text = text
-        lines = text.splitlines()
-        if not lines or lines[0].strip() != "/*---":
-            raise VariantError(
-                "no front matter",
-                file=str(path),
-                line=1,
-                hint="the file begins with a line /*---, TOML, and a line ---*/",
-            )
-        ends = [i for i, line in enumerate(lines) if line.strip() == "---*/"]
-        if not ends:
-            raise VariantError("the front matter never ends", file=str(path), line=1,
-                               hint="close it with a line ---*/")  # fmt: skip
-        self.front = lines[1 : ends[0]]
-        # The body keeps its line numbers, so that Jinja's errors point into the file.
-        self.body = "\n" * (ends[0] + 1) + "\n".join(lines[ends[0] + 1 :]) + "\n"
-        try:
-            self.data: dict[str, Any] = tomllib.loads("\n".join(self.front))
-        except tomllib.TOMLDecodeError as error:
-            place = re.search(r"at line (\d+)", str(error))
-            line = int(place[1]) + 1 if place else ends[0]
-            raise VariantError(f"TOML: {error}", file=str(path), line=line) from None
-        if not "".join(lines[ends[0] + 1 :]).strip():
-            raise VariantError("no CUDA after the front matter", file=str(path), line=ends[0] + 1)
-
-    def fail(self, key: str, message: str, hint: str | None = None) -> VariantError:
-        return VariantError(
-            message, file=str(self.path), line=line_in(self.text, key), key=key, hint=hint
-        )
-
-    # ---- pieces ----
-
-    def table(self, value: Any, key: str, allowed: set[str]) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise self.fail(key, f"must be a table, not {type(value).__name__}")
-        for name in value:
-            if name not in allowed:
-                near = difflib.get_close_matches(name, allowed, 1)
-                raise self.fail(
-                    f"{key}.{name}" if key else name,
-                    f"unknown key {name!r}",
-                    f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(allowed))}",
-                )
-        return value
-
-    def string(self, table: Mapping[str, Any], name: str, key: str, default: str | None) -> str:
-        value = table.get(name, default)
-        if not isinstance(value, str) or (default is None and not value.strip()):
-            raise self.fail(f"{key}.{name}".lstrip("."), "must be a text and is needed")
-        return value
-
-    def expression(self, text: Any, key: str, known: set[str]) -> Expression:
-        if isinstance(text, bool) or not isinstance(text, str | int):
-            raise self.fail(key, f"must be a text or a whole number, not {text!r}")
-        try:
-            expression = Expression(str(text))
-        except ExpressionError as error:
-            raise self.fail(key, str(error)) from None
-        unknown = expression.unknown(known)
-        if unknown:
-            near = difflib.get_close_matches(unknown[0], known, 1)
-            raise self.fail(
-                key,
-                f"{text!r} reads {unknown[0]}, which nothing defines",
-                f"did you mean {near[0]}?"
-                if near
-                else f"known here: {', '.join(sorted(known))}; functions {', '.join(FUNCTIONS)}",
-            )
-        return expression
-
-    def triple(
-        self, value: Any, key: str, known: set[str]
-    ) -> tuple[Expression, Expression, Expression]:
-        if not isinstance(value, list) or not 1 <= len(value) <= 3:
-            raise self.fail(key, "must be a list of one to three expressions: [x, y, z]")
-        padded = [*value, 1, 1][:3]
-        x, y, z = (self.expression(item, key, known) for item in padded)
-        return x, y, z
-
-    def params(self, value: Any, key: str) -> tuple[str, ...]:
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise self.fail(key, "must be a list of parameter names")
-        for name in value:
-            if name not in PARAMS:
-                near = difflib.get_close_matches(name, PARAMS, 1)
-                raise self.fail(
-                    key,
-                    f"unknown parameter {name!r}",
-                    f"did you mean {near[0]}?" if near else f"known: {', '.join(PARAMS)}",
-                )
-        if len(set(value)) != len(value):
-            raise self.fail(key, "names a parameter twice")
-        return tuple(value)
-
-    # ---- tables ----
+class _VariantReader(Reader):
+    """What each table of the front matter says."""
 
     def variant(self) -> Variant:
         data = self.table(self.data, "", _TOP)
@@ -229,11 +103,6 @@ class _Reader:
             body=self.body,
             model=self.model(data.get("model", {}), known),
         )
-
-    def table_of(self, value: Any, key: str) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise self.fail(key, f"must be a table, not {type(value).__name__}")
-        return value
 
     def tunables(self, value: Any) -> dict[str, Tunable]:
         found: dict[str, Tunable] = {}
@@ -405,19 +274,6 @@ class _Reader:
                 else None,
             )
         return found
-
-    def word(
-        self,
-        table: Mapping[str, Any],
-        name: str,
-        key: str,
-        default: str,
-        words: Sequence[str],
-        known: set[str],
-    ) -> Expression:
-        """One of some words as it stands, or an expression that gives one."""
-        text = self.string(table, name, key, default)
-        return self.expression(f"'{text}'" if text in words else text, f"{key}.{name}", known)
 
     def workspace_map(self, table: Mapping[str, Any], key: str, known: set[str]) -> WorkspaceMap:
         lists: dict[str, tuple[Expression, ...]] = {}

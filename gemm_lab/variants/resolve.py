@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from gemm_lab.core.arch import ArchLimits, arch_limits, arch_number
@@ -15,6 +15,7 @@ from gemm_lab.core.kernel import (
     KernelSpec,
     LaunchPlan,
     TunableValue,
+    format_value,
 )
 from gemm_lab.core.problem import Alignment, Shape, Strides
 from gemm_lab.errors import ResourceError, RuleError, UsageError, VariantError
@@ -22,7 +23,15 @@ from gemm_lab.variants.expressions import Expression, ExpressionError
 from gemm_lab.variants.tensor_maps import tensor_maps
 from gemm_lab.variants.variant import Rule, Variant
 
-__all__ = ["Facts", "config_of", "kernel_params", "make_spec", "plan", "spec_scope"]
+__all__ = [
+    "Facts",
+    "check_arch",
+    "config_of",
+    "kernel_params",
+    "make_spec",
+    "plan",
+    "spec_scope",
+]
 
 Scope = dict[str, TunableValue]
 
@@ -152,7 +161,7 @@ def plan(
     def whole(expression: Expression, key: str) -> int:
         value = _value(variant, expression, scope, key)
         if isinstance(value, str):
-            raise _fault(variant, key, f"{expression.text!r} gives {value!r}, no whole number")
+            raise variant.fault(key, f"{expression.text!r} gives {value!r}, no whole number")
         return int(value)
 
     launches = []
@@ -235,13 +244,7 @@ def _value(variant: Variant, expression: Expression, scope: Scope, key: str) -> 
     try:
         return expression(scope)
     except ExpressionError as error:
-        raise _fault(variant, key, str(error)) from None
-
-
-def _fault(variant: Variant, key: str, message: str) -> VariantError:
-    from gemm_lab.variants.frontmatter import line_in
-
-    return VariantError(message, file=str(variant.path), line=line_in(variant.text, key), key=key)
+        raise variant.fault(key, str(error)) from None
 
 
 def _holds(variant: Variant, rule: Rule, scope: Scope) -> bool:
@@ -252,12 +255,10 @@ def _broken(variant: Variant, spec: KernelSpec, rule: Rule, scope: Scope) -> Rul
     names = sorted(rule.check.names)
     numbers = ", ".join(f"{name} = {scope[name]}" for name in names)
     fits = list(itertools.islice(_nearest(variant, spec, rule), 3))
-    behind = _behind(variant, rule.check)
-    misaligned = frozenset(o for o in "abc" if {f"VEC_{o.upper()}", f"TMA_{o.upper()}"} & behind)
     return RuleError(
         f"{variant.name}: {rule.say} ({rule.check.text}; here {numbers})",
         hint=f"nearest that fit: {'; '.join(fits)}" if fits else "no single change mends it",
-        alignment_of=misaligned,
+        alignment_of=variant.operands_behind(rule),
     )
 
 
@@ -273,7 +274,7 @@ def _nearest(variant: Variant, spec: KernelSpec, rule: Rule) -> Iterator[str]:
         values.discard(now)
         for value in sorted(values, key=lambda v: _distance(v, now)):
             if _keeps_rules(variant, spec, {name: value}):
-                yield f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+                yield f"{name}={format_value(value)}"
                 break
 
 
@@ -284,8 +285,6 @@ def _distance(value: TunableValue, now: TunableValue) -> tuple[float, str]:
 
 
 def _keeps_rules(variant: Variant, spec: KernelSpec, change: Mapping[str, TunableValue]) -> bool:
-    from dataclasses import replace
-
     changed = replace(spec, config=Config({**spec.config, **change}))
     try:
         scope = spec_scope(variant, changed)
@@ -296,18 +295,5 @@ def _keeps_rules(variant: Variant, spec: KernelSpec, change: Mapping[str, Tunabl
 
 def _roots(variant: Variant, expression: Expression) -> list[str]:
     """Tunables behind an expression, in the file's order."""
-    behind = _behind(variant, expression)
+    behind = variant.names_behind(expression.names)
     return [name for name in variant.tunables if name in behind]
-
-
-def _behind(variant: Variant, expression: Expression) -> set[str]:
-    """Every name behind an expression, through derived names."""
-    pending, seen = list(expression.names), set[str]()
-    while pending:
-        name = pending.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        if name in variant.derived:
-            pending.extend(variant.derived[name].names)
-    return seen

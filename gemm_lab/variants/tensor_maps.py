@@ -8,7 +8,6 @@ from typing import Any, cast
 from gemm_lab.core.dtypes import ScalarType
 from gemm_lab.core.kernel import SWIZZLES, KernelSpec, TensorMapSpec, TunableValue
 from gemm_lab.core.problem import Shape, Strides
-from gemm_lab.errors import VariantError
 from gemm_lab.variants.expressions import Expression
 from gemm_lab.variants.variant import TensorMapDecl, Variant
 
@@ -50,11 +49,11 @@ def _one(
         offset_bytes = int(value(space.offset, f"{key}.offset"))
     elif source != decl.operand:
         words = f"{decl.operand}, or workspace with its dims and strides"
-        raise _fault(variant, f"{key}.source", f"{source!r} is no source of this map: {words}")
+        raise variant.fault(f"{key}.source", f"{source!r} is no source of this map: {words}")
     swizzle = value(decl.swizzle, f"{key}.swizzle")
     if swizzle not in SWIZZLES:
         known = ", ".join(SWIZZLES)
-        raise _fault(variant, f"{key}.swizzle", f"{swizzle!r} is no swizzle; known: {known}")
+        raise variant.fault(f"{key}.swizzle", f"{swizzle!r} is no swizzle; known: {known}")
     box = [int(value(e, f"{key}.box")) for e in decl.box]
     return TensorMapSpec(
         operand=cast("Any", decl.operand),
@@ -84,9 +83,3 @@ def _of_operand(
         batch_stride = leading * outer
     size = element.size_bytes
     return (inner, outer, shape.batch), (leading * size, batch_stride * size)
-
-
-def _fault(variant: Variant, key: str, message: str) -> VariantError:
-    from gemm_lab.variants.frontmatter import line_in
-
-    return VariantError(message, file=str(variant.path), line=line_in(variant.text, key), key=key)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gemm_lab.core.dtypes import DType, Layout
 from gemm_lab.core.kernel import TunableValue
-from gemm_lab.errors import UsageError
+from gemm_lab.errors import UsageError, VariantError
 from gemm_lab.variants.expressions import Expression
+from gemm_lab.variants.lines import line_in
 
-__all__ = ["DTypeSupport", "LaunchStep", "Rule", "TensorMapDecl", "Tunable", "Variant", "Workspace"]
+__all__ = [
+    "DTypeSupport",
+    "LaunchStep",
+    "Rule",
+    "TensorMapDecl",
+    "Tunable",
+    "Variant",
+    "Workspace",
+    "WorkspaceMap",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,3 +196,25 @@ class Variant:
                 hint=f"tunables of {self.name}: {', '.join(self.tunables) or 'none'}",
             )
         return self.tunables[name]
+
+    def names_behind(self, names: Iterable[str]) -> frozenset[str]:
+        """These names and all that they are derived from."""
+        pending, seen = list(names), set[str]()
+        while pending:
+            name = pending.pop()
+            if name not in seen:
+                seen.add(name)
+                if name in self.derived:
+                    pending.extend(self.derived[name].names)
+        return frozenset(seen)
+
+    def operands_behind(self, rule: Rule) -> frozenset[str]:
+        """Operands ("a", "b", "c") on whose alignment a rule depends."""
+        behind = self.names_behind(rule.check.names)
+        return frozenset(o for o in "abc" if {f"VEC_{o.upper()}", f"TMA_{o.upper()}"} & behind)
+
+    def fault(self, key: str, message: str, *, hint: str | None = None) -> VariantError:
+        """The error of a key of the file, with its line."""
+        return VariantError(
+            message, file=str(self.path), line=line_in(self.text, key), key=key, hint=hint
+        )
