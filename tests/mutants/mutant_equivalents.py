@@ -64,10 +64,6 @@ EQUIVALENT: dict[str, dict[Edit, str]] = {
     },
     "simt_async": {
         (
-            "if (beta != compute_t(0)) x += beta * compute_t(*c_ptr);",
-            "if (true) x += beta * compute_t(*c_ptr);",
-        ): _BETA,
-        (
             "const in_t* source = k < k_count ? row_0 + k * ld : row_0;",
             "const in_t* source = k <= k_count ? row_0 + k * ld : row_0;",
         ): _NO_SOURCE,
