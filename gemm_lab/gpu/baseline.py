@@ -43,13 +43,15 @@ class Baseline:
     """One library call. `run(i)` starts it with buffer set i on CuPy's current stream.
 
     `name` has the library's version, `compute_type` cuBLAS's own word for the arithmetic,
-    `note` what is not the same as in the problem; empty when all is.
+    `note` what is not the same as in the problem; empty when all is. `fast_accumulation`: fp8 sums
+    with the fewer bits that the tensor cores keep.
     """
 
     name: str
     compute_type: str
     run: Callable[[int], None]
     note: str = ""
+    fast_accumulation: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,6 +230,7 @@ def _from_lt(
                     compute_type=compute_type,
                     run=_lt_run(matmul, addresses, cupy.cuda.get_current_stream),
                     note=epilogue.note,
+                    fast_accumulation=fast,
                 )
             )
     return found

@@ -10,7 +10,7 @@ from gemm_lab.core.arch import arch_limits
 from gemm_lab.core.backend import Argument, Pointer, Prepared, Scalar, TensorMapArgument
 from gemm_lab.core.kernel import CompiledKernel, KernelSpec, LaunchPlan
 from gemm_lab.core.problem import GemmProblem, Shape, Strides
-from gemm_lab.variants import Variant, plan
+from gemm_lab.variants import Variant, plan, spec_scope
 
 __all__ = ["Addresses", "Executor"]
 
@@ -51,6 +51,8 @@ class Executor:
         self.problem = problem
         self.strides = strides
         self.limits = arch_limits(spec.arch)
+        support = variant.support(spec.dtype.name)
+        self.fast_accumulation = bool(support.fast_accumulation(spec_scope(variant, spec)))
         self._loaded = loaded
         shape = problem.shape
         # BLAS: alpha == 0 does not read A and B; a sum over nothing says the same.

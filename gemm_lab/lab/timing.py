@@ -64,7 +64,9 @@ class TimedGroup:
 def _best_library(trial: Trial, stopwatch: Any) -> tuple[Library | None, list[str]]:
     buffers = [GemmBuffers(a=x.a, b=x.b, c=x.c, bias=x.bias) for x in trial.addresses]
     found = baselines(trial.problem, trial.data.strides, buffers, device=trial.backend.device)
-    best = best_baseline(found.candidates, stopwatch.median_ms)
+    # Full sums are held against full sums, fast ones against fast.
+    same = [c for c in found.candidates if c.fast_accumulation == trial.executor.fast_accumulation]
+    best = best_baseline(same, stopwatch.median_ms)
     if best is None:
         return None, list(found.missing)
     notes = [f"{best.name}: {best.note}"] if best.note else []

@@ -92,7 +92,7 @@ class _VariantReader(Reader):
             title=self.string(data, "title", "", None),
             idea=self.string(data, "idea", "", None),
             after=after or None,
-            dtypes=self.dtypes(data.get("dtype"), tunables),
+            dtypes=self.dtypes(data.get("dtype"), tunables, known),
             tunables=tunables,
             derived=derived,
             rules=self.rules(data.get("rules", []), known),
@@ -156,7 +156,9 @@ class _VariantReader(Reader):
         except UsageError as error:
             raise self.fail(key, error.message, error.hint) from None
 
-    def dtypes(self, value: Any, tunables: Mapping[str, Tunable]) -> dict[str, DTypeSupport]:
+    def dtypes(
+        self, value: Any, tunables: Mapping[str, Tunable], known: set[str]
+    ) -> dict[str, DTypeSupport]:
         if not isinstance(value, dict) or not value:
             raise self.fail("dtype", "at least one table [dtype.NAME] is needed",
                             f"names: {', '.join(DTYPES)}")  # fmt: skip
@@ -165,7 +167,9 @@ class _VariantReader(Reader):
             key = f"dtype.{name}"
             if name not in DTYPES:
                 raise self.fail(key, f"unknown dtype {name!r}", f"known: {', '.join(DTYPES)}")
-            table = self.table(raw, key, {"layouts", "arch", "defaults", "outs"})
+            table = self.table(
+                raw, key, {"layouts", "arch", "defaults", "outs", "fast_accumulation"}
+            )
             layouts = table.get("layouts", ["nn"])
             if not isinstance(layouts, list) or not layouts or set(layouts) - set(LAYOUTS):
                 raise self.fail(f"{key}.layouts", f"must be a list out of {', '.join(LAYOUTS)}")
@@ -191,6 +195,9 @@ class _VariantReader(Reader):
                 arch=arch,
                 outs=tuple(outs),
                 defaults=defaults,
+                fast_accumulation=self.expression(
+                    table.get("fast_accumulation", "0"), f"{key}.fast_accumulation", known
+                ),
             )
         return found
 

@@ -79,12 +79,17 @@ class Tunable:
 
 @dataclass(frozen=True, kw_only=True)
 class DTypeSupport:
-    """One arithmetic of a variant: layouts, lowest architecture, defaults that differ."""
+    """One arithmetic of a variant: layouts, lowest architecture, defaults that differ.
+
+    `fast_accumulation` tells whether the tensor cores' own sums are taken as they are, which for
+    fp8 keeps fewer bits: the library is then held to the same.
+    """
 
     dtype: DType
     layouts: tuple[Layout, ...]
     arch: str
     outs: tuple[str, ...]
+    fast_accumulation: Expression
     defaults: Mapping[str, TunableValue] = field(default_factory=dict)
 
 

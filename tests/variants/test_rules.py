@@ -11,7 +11,15 @@ from gemm_lab.core.dtypes import dtype
 from gemm_lab.core.kernel import Config
 from gemm_lab.core.problem import Alignment, GemmProblem, Shape, Strides
 from gemm_lab.errors import ResourceError, RuleError, UsageError
-from gemm_lab.variants import Catalogue, Facts, Variant, config_of, make_spec, plan
+from gemm_lab.variants import (
+    Catalogue,
+    Facts,
+    Variant,
+    config_of,
+    make_spec,
+    plan,
+    spec_scope,
+)
 
 CATALOGUE = Catalogue()
 VARIANTS = CATALOGUE.ladder()
@@ -170,3 +178,17 @@ def test_configs_compare_by_value() -> None:
     assert hash(one) == hash(two)
     assert str(one) == "BM=64 FAST=true"
     assert one != Config({"BM": 64, "FAST": False})
+
+
+def test_fast_accumulation_is_a_fact_of_the_file() -> None:
+    found = {}
+    for variant in VARIANTS:
+        for name, support in variant.dtypes.items():
+            for knobs in (
+                ({}, {"ACCUMULATE": "fast"}) if "ACCUMULATE" in variant.tunables else ({},)
+            ):
+                spec = make_spec(variant, facts(variant, name), config_of(variant, name, knobs))
+                told = bool(support.fast_accumulation(spec_scope(variant, spec)))
+                found.setdefault(name, set()).add(told)
+    assert found["fp8_e4m3"] == {False, True}
+    assert all(told == {False} for name, told in found.items() if name != "fp8_e4m3")
