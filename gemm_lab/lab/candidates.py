@@ -124,7 +124,8 @@ class Planner:
 
     target: Target
     seed: int = 0
-    _rendered: dict[KernelSpec, RenderedKernel] = field(default_factory=dict)
+    # By variant too: two files may have one name.
+    _rendered: dict[tuple[Variant, KernelSpec], RenderedKernel] = field(default_factory=dict)
 
     def candidate(self, request: Request, problem: GemmProblem) -> Candidate | Pruned:
         """The candidate, or why there is none: a rule, a limit, a layout, an architecture.
@@ -163,9 +164,10 @@ class Planner:
     def _render(self, request: Request, problem: GemmProblem) -> RenderedKernel:
         spec, strides = checked_spec(request, problem, self.target.arch)
         check_launches(request, spec, problem, strides, self.target.sm_count)
-        if spec not in self._rendered:
-            self._rendered[spec] = render(request.variant, spec)
-        return self._rendered[spec]
+        key = (request.variant, spec)
+        if key not in self._rendered:
+            self._rendered[key] = render(request.variant, spec)
+        return self._rendered[key]
 
 
 def checked_spec(

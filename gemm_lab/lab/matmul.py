@@ -13,6 +13,7 @@ from gemm_lab.lab.prepare import merge_tunables
 from gemm_lab.lab.question import finite
 from gemm_lab.lab.workbench import BackendName, Workbench, default_workbench
 from gemm_lab.variants import Variant
+from gemm_lab.variants.catalogue import names_file
 
 __all__ = ["matmul"]
 
@@ -49,8 +50,8 @@ def matmul(
         dtype: the arithmetic; float32 arrays mean fp32 unless this says tf32 or fp32x3, uint8
             ones need fp8_e4m3.
         out_dtype: of the result; the storage type by default.
-        variant: a name, a file, or None for the lab's choice; `config` and further keywords are
-            its tunables.
+        variant: a name, a file (read again when it changed), or None for the lab's choice;
+            `config` and further keywords are its tunables.
 
     Returns:
         `out`, or a new array of the same library as `a`. On a GPU the work is queued on the
@@ -109,6 +110,8 @@ def _remember(
     global _quick
     if tuned or call.bias is not None or call.out is None:
         return
+    if isinstance(variant, str | Path) and names_file(variant):
+        return  # it may be written again
     if _quick is None:
         _quick = quick_looker()
     found = _quick(call.a, call.b, call.out)

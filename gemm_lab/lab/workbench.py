@@ -44,8 +44,10 @@ class Workbench:
         self._lock = threading.RLock()
         self._gpus: dict[int | None, Any] = {}
         self._emulators: dict[str, Any] = {}
-        self._compiled: dict[KernelSpec, CompiledKernel] = {}
-        self._loaded: dict[tuple[int, str], Any] = {}
+        # By variant too: two files may have one name.
+        self._compiled: dict[tuple[Variant, KernelSpec], CompiledKernel] = {}
+        # With its backend, which lives on here: the id of one that is gone may come again.
+        self._loaded: dict[tuple[int, str], tuple[Backend, Any]] = {}
 
     def variant(self, name: str | Path | Variant) -> Variant:
         """A variant by name or by the path of its file."""
@@ -63,12 +65,13 @@ class Workbench:
 
     def compile(self, variant: Variant, spec: KernelSpec) -> CompiledKernel:
         """Render and compile; remembered for the life of the process."""
+        key = (variant, spec)
         with self._lock:
-            found = self._compiled.get(spec)
+            found = self._compiled.get(key)
         if found is None:
             found = jit.compile_kernel(render(variant, spec), cache=self._cache)
             with self._lock:
-                self._compiled[spec] = found
+                self._compiled[key] = found
         return found
 
     def load(self, backend: Backend, compiled: CompiledKernel) -> Any:
@@ -76,8 +79,8 @@ class Workbench:
         key = (id(backend), str(compiled.cubin_path))
         with self._lock:
             if key not in self._loaded:
-                self._loaded[key] = backend.load(compiled)
-            return self._loaded[key]
+                self._loaded[key] = (backend, backend.load(compiled))
+            return self._loaded[key][1]
 
     def gpu(self, device: int | None = None) -> Any:
         """The GPU backend of a device; NoGpuError with the reason when there is none."""

@@ -11,7 +11,12 @@ from gemm_lab.variants.frontmatter import SUFFIX, load_variant
 from gemm_lab.variants.paths import template_root
 from gemm_lab.variants.variant import Variant
 
-__all__ = ["Catalogue"]
+__all__ = ["Catalogue", "names_file"]
+
+
+def names_file(name: str | Path) -> bool:
+    """Whether this is the path of a variant's file, and not a name of the catalogue."""
+    return isinstance(name, Path) or name.endswith(SUFFIX) or "/" in name
 
 
 class Catalogue:
@@ -24,6 +29,7 @@ class Catalogue:
     def __init__(self, folders: Sequence[Path] = ()) -> None:
         self._paths: dict[str, Path] = {}
         self._loaded: dict[Path, Variant] = {}
+        self._written: dict[Path, tuple[int, int]] = {}
         for folder in (template_root(), *folders):
             if not folder.is_dir():
                 raise UsageError(f"{folder} is no folder", hint="--templates takes a folder")
@@ -43,12 +49,16 @@ class Catalogue:
         return sorted(self._paths)
 
     def get(self, name: str | Path) -> Variant:
-        """A variant by name, or by the path of its file; UsageError with near names."""
-        if isinstance(name, Path) or name.endswith(SUFFIX) or "/" in name:
+        """A variant by name, or by the path of its file; UsageError with near names.
+
+        A file that is named by its path is read again when it was written in between.
+        """
+        if names_file(name):
             path = Path(name)
             if not path.name.endswith(SUFFIX):
                 raise UsageError(f"{name} is no variant file", hint=f"its name ends in {SUFFIX}")
-            return self._load(path)
+            return self._load_anew(path)
+        assert isinstance(name, str)
         if name not in self._paths:
             near = difflib.get_close_matches(name, self._paths, 1)
             raise UsageError(
@@ -95,6 +105,17 @@ class Catalogue:
                 )  # fmt: skip
             current = variants[current.after]
             seen.append(current.name)
+
+    def _load_anew(self, path: Path) -> Variant:
+        try:
+            found = path.stat()
+            written = (found.st_mtime_ns, found.st_size)
+        except OSError:  # the reader tells what is wrong with it
+            return load_variant(path)
+        if self._written.get(path) != written:
+            self._loaded.pop(path, None)
+            self._written[path] = written
+        return self._load(path)
 
     def _load(self, path: Path) -> Variant:
         if path not in self._loaded:
