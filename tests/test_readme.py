@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from gemm_lab.lab.results import Results
@@ -25,14 +24,9 @@ def regenerated() -> str:
 
 
 def test_the_ladder_is_the_recorded_one() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8") if (ROOT / "README.md").exists() else ""
-    if BEGIN not in text:
-        return
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = text.split(BEGIN, 1)[1].split(END, 1)[0]
     tables = "\n".join(line for line in shown.splitlines() if line.startswith("|"))
-    if not RECORDED.exists():
-        assert not re.search(r"\d", tables), "figures without a recorded run"
-        return
     wanted = "\n".join(line for line in regenerated().splitlines() if line.startswith("|"))
     assert tables == wanted
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from gemm_lab.cli import completion
-from gemm_lab.core.dtypes import Layout
+from gemm_lab.core.dtypes import DTYPES, Layout
 from gemm_lab.errors import UsageError
 
 __all__ = [
@@ -125,7 +125,7 @@ DTypeName = Annotated[
     typer.Option(
         "--dtype",
         metavar="DTYPE",
-        help="The arithmetic: fp32 tf32 fp32x3 fp16 bf16 fp8_e4m3 int8.",
+        help=f"The arithmetic: {' '.join(DTYPES)}.",
         autocompletion=completion.dtypes,
     ),
 ]

@@ -20,7 +20,6 @@ NOT_INITIALIZED = 3
 INSUFFICIENT_DRIVER = 35
 NO_DEVICE = 100
 INVALID_DEVICE = 101
-INVALID_CONTEXT = 201
 LAUNCH_OUT_OF_RESOURCES = 701
 
 # After one of these every later call in the process fails too.

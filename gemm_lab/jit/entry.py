@@ -46,6 +46,7 @@ class CachedKernel:
 
 
 def write_entry(folder: Path, key: str, kernel: CachedKernel) -> None:
+    """Write an entry into a new folder; OSError when there is one or the disk is full."""
     contents = {
         "kernel.cu": kernel.source.encode(),
         "kernel.ptx": kernel.ptx.encode(),

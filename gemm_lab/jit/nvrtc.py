@@ -34,10 +34,12 @@ class NvrtcOutput:
 
     @property
     def ok(self) -> bool:
+        """Whether there is machine code."""
         return self.status == SUCCESS
 
     @property
     def invalid_option(self) -> bool:
+        """Whether it refused an option, and never looked at the source."""
         return self.status == INVALID_OPTION
 
 

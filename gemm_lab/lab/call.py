@@ -54,6 +54,7 @@ class Call:
     copies: list[str] = field(default_factory=list)
 
     def run(self) -> Array:
+        """Check everything, launch, and give `out` (or a new array) back; see matmul."""
         seen_a, seen_b = view(self.a, name="a"), view(self.b, name="b")
         ranks = (len(seen_a.shape), len(seen_b.shape))
         a, b = matrix(seen_a, "a"), matrix(seen_b, "b")

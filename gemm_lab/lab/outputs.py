@@ -60,6 +60,7 @@ def place_out(problem: GemmProblem, c: ArrayView, backend: Any, *, aligned: bool
 
 
 def place_bias(bias: ArrayView | None, backend: Any) -> Placed:
+    """The bias, [n], as a row without gaps where the backend reads it; address 0 for none."""
     if bias is None:
         return Placed(address=0, letter="n", ld=1, batch_stride=0, owner=None)
     row = replace(bias, shape=(1, 1, *bias.shape), strides=(0, 0, *bias.strides))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gemm_lab.core.dtypes import DType
+from gemm_lab.core.dtypes import DTYPES, DType
 from gemm_lab.core.dtypes import dtype as dtype_named
 from gemm_lab.core.problem import Shape
 from gemm_lab.errors import UsageError
@@ -15,6 +15,7 @@ __all__ = ["arithmetic_of", "as_shape", "finite", "home", "shape_of"]
 
 
 def finite(name: str, value: float) -> float:
+    """The number; UsageError, naming it, when it is a NaN or infinite."""
     number = float(value)
     if not math.isfinite(number):
         raise UsageError(f"{name} = {value} is not finite", hint=f"pass a finite {name}")
@@ -22,10 +23,15 @@ def finite(name: str, value: float) -> float:
 
 
 def home(view_: ArrayView) -> str:
+    """Where an array lies, in words."""
     return "the host" if view_.device is None else f"GPU {view_.device}"
 
 
 def arithmetic_of(a: ArrayView, b: ArrayView, asked: str | None) -> DType:
+    """What multiplies these arrays: `asked`, else what their element type means.
+
+    UsageError: they lie apart, differ in type, or hold another type than `asked` needs.
+    """
     if a.device != b.device:
         raise UsageError(f"a lies on {home(a)} and b on {home(b)}", hint="put them in one place")
     if a.scalar != b.scalar:
@@ -33,7 +39,7 @@ def arithmetic_of(a: ArrayView, b: ArrayView, asked: str | None) -> DType:
             f"a holds {a.scalar} and b {b.scalar}", hint="convert one to the other's type"
         )
     if asked is None:
-        if a.scalar in ("fp32", "fp16", "bf16", "int8", "fp8_e4m3"):
+        if a.scalar in DTYPES:
             return dtype_named(a.scalar)
         raise UsageError(
             f"no kernel multiplies {a.scalar}",
@@ -50,6 +56,10 @@ def arithmetic_of(a: ArrayView, b: ArrayView, asked: str | None) -> DType:
 
 
 def shape_of(a: ArrayView, b: ArrayView) -> Shape:
+    """Of the product of a [batch, m, k] and b [batch, k, n]; a batch of 1 goes with any.
+
+    UsageError when they do not fit.
+    """
     if a.shape[2] != b.shape[1]:
         raise UsageError(
             f"a is {a.shape[1:]} and b {b.shape[1:]}: {a.shape[2]} columns do not meet "

@@ -21,7 +21,7 @@ from gemm_lab.lab.station import StationPlan
 from gemm_lab.lab.workbench import BackendName, Workbench, default_workbench
 from gemm_lab.variants import Variant
 
-__all__ = ["shapes_of", "sweep"]
+__all__ = ["nothing_left", "shapes_of", "sweep"]
 
 
 def sweep(
@@ -142,5 +142,5 @@ def nothing_left(pruned: Sequence[Pruned]) -> UsageError:
     told = "; ".join(f"{count}x {reason}" for reason, count in reasons[:3])
     return UsageError(
         f"no candidate is left of {len(pruned)}: {told}" if pruned else "there is nothing to do",
-        hint="other values, another dtype, layout or --arch",
+        hint="other values, another shape, dtype, layout or --arch",
     )

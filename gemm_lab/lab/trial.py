@@ -14,7 +14,7 @@ from gemm_lab.lab.prepare import Request, build_executor, reads_old_c
 from gemm_lab.lab.verify import Matrices, Verdict, verify
 from gemm_lab.lab.workbench import Workbench
 
-__all__ = ["Trial", "TrialData", "make_data", "make_trial"]
+__all__ = ["Trial", "TrialData", "aligned_strides", "make_data", "make_executor", "make_trial"]
 
 Array = Any
 POISON = 0xFF  # a NaN in every floating type, -1 in the integers

@@ -16,7 +16,14 @@ from gemm_lab.errors import NoGpuError, UsageError
 from gemm_lab.lab.unexecuted import NoBackend
 from gemm_lab.variants import Catalogue, Variant, render
 
-__all__ = ["BackendChoice", "BackendName", "Workbench", "choose_arch", "default_workbench"]
+__all__ = [
+    "LOWEST_USUAL_ARCH",
+    "BackendChoice",
+    "BackendName",
+    "Workbench",
+    "choose_arch",
+    "default_workbench",
+]
 
 BackendName = Literal["auto", "gpu", "emulator", "none"]
 LOWEST_USUAL_ARCH = "sm_80"

@@ -117,12 +117,7 @@ class KernelShape:
 
         Raises UsageError with the name of a fact that is missing or unknown.
         """
-        known = {f.name for f in fields(cls)}
-        for name in facts:
-            if name not in known:
-                raise UsageError(
-                    f"unknown fact {name!r}", hint=f"known: {', '.join(sorted(known))}"
-                )
+        _refuse_unknown(facts, {f.name for f in fields(cls)})
         values = dict(facts)
         for name in ("shared_a", "shared_b"):
             if isinstance(values.get(name), Mapping):

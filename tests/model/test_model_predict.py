@@ -362,7 +362,7 @@ def test_the_report_is_plain_data() -> None:
     for device in DEVICES.values():
         for shape in LADDER:
             report = model_report(device, product(100, 77, 50), shape)
-            json.dumps(asdict(report), allow_nan=False, default=str)
+            json.dumps(asdict(report), allow_nan=False)
 
 
 def test_a_level_without_a_known_rate_has_no_time() -> None:

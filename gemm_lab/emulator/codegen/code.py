@@ -30,7 +30,7 @@ from gemm_lab.emulator.runtime.context import Context
 from gemm_lab.emulator.runtime.machine import LOCAL_BASE, SHARED_BASE
 from gemm_lab.emulator.runtime.memory import HEAP_BASE
 
-__all__ = ["Code", "known_operations"]
+__all__ = ["Code"]
 
 MODULES = (
     ops_arith,
@@ -46,11 +46,6 @@ MODULES = (
 )
 TABLE: dict[str, Emit] = {name: emit for module in MODULES for name, emit in module.OPS.items()}
 VOLATILE = frozenset({"volatile", "acquire", "relaxed"})
-
-
-def known_operations() -> frozenset[str]:
-    """Names of the operations that can be run."""
-    return frozenset(TABLE)
 
 
 def _namespace() -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gemm_lab.emulator.faults import KernelAssertFault
-from gemm_lab.emulator.runtime.arrays import DTYPES, Array, Shape
+from gemm_lab.emulator.runtime.arrays import DTYPES, Array
 from gemm_lab.emulator.runtime.blame import Blame
 from gemm_lab.emulator.runtime.groups import Site
 from gemm_lab.emulator.runtime.machine import LOCAL_BASE, WARP
@@ -187,7 +187,3 @@ class System(Blame):
         raise KernelAssertFault(
             "trap", "the kernel gave up", **self.blame_lane(int(self.active_lanes(m)[0]), site)
         )
-
-    def full_shape(self) -> Shape:
-        """[Ty, Tx, B]."""
-        return self.shape

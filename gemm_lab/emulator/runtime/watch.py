@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from gemm_lab.emulator.runtime.access import Accesses, Base
 from gemm_lab.emulator.runtime.arrays import Array
 from gemm_lab.emulator.runtime.groups import Site
@@ -57,7 +55,3 @@ class Watching(Accesses):
         """__syncwarp orders the accesses of a warp's lanes."""
         if self.races is not None:
             self.races.warp_sync(self, self.active_warps(m).any(axis=1))
-
-    def thread_grid(self, value: Array) -> Array:
-        """A register's values as [threads, B]."""
-        return np.broadcast_to(value, self.shape).reshape(self.threads, self.B)
