@@ -115,9 +115,13 @@ def main() -> int:
     arguments.dtype = arguments.dtype or ["bf16"]
     arguments.layout = arguments.layout or ["nt"]
     bench = Workbench()
-    backend = bench.choose_backend(
-        arguments.backend, lowest_arch=LOWEST_USUAL_ARCH, arch=None, device=None
-    ).backend
+    try:
+        backend = bench.choose_backend(
+            arguments.backend, lowest_arch=LOWEST_USUAL_ARCH, arch=None, device=None
+        ).backend
+    except GemmLabError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
     taken: list[Measurement] = []
     best: list[Measurement] = []
     with Journal(arguments.output) as journal:

@@ -58,6 +58,9 @@ def report_failure(error: BaseException) -> int:
 
 def _report_click(error: BaseException) -> int:
     context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError" and context is not None:
+        _say(context.get_help())
+        return int(getattr(error, "exit_code", 2))
     where = getattr(context, "command_path", "gemm-lab")
     message = _line(getattr(error, "format_message", lambda: str(error))())
     _say(f"error: {message[:1].lower()}{message[1:]}".rstrip("."), f"see `{where} --help`")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from gemm_lab.cli.options import Json, Templates
-from gemm_lab.cli.output import print_document, print_json
+from gemm_lab.cli.output import is_terminal, print_document, print_json
 from gemm_lab.core.kernel import format_value
 from gemm_lab.core.measurement import SCHEMA
 from gemm_lab.errors import GemmLabError, VariantError
@@ -128,6 +128,15 @@ def _brief(found: Survey) -> Document:
         )
         for v in found.ladder
     )
+    if is_terminal():  # none is wide enough for every tunable of a row
+        stacked = tuple(
+            Fact(
+                name=name,
+                text="\n".join(filter(None, (title, f"{dtypes}; {layouts}; {arch}", tunables))),
+            )
+            for name, title, dtypes, layouts, arch, tunables in rows
+        )
+        return (Facts(facts=stacked), *_broken(found))
     table = Table(
         columns=("variant", "title", "dtypes", "layouts", "from", "tunables and defaults"),
         rows=rows,

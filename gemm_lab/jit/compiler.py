@@ -175,6 +175,9 @@ def _hint(
         return "take smaller tiles, or dynamic shared memory (extern __shared__), which may be more"
     if "host variable" in fault.text:
         return "write constexpr, __constant__ or __device__ before it"
+    # A variant's first line says what it was rendered for; a file of CUDA keeps its own lines.
+    if rendered.source.startswith(f"// {rendered.name}: "):
+        return "the line is one of the rendered source, which `gemm-lab show` prints"
     return None
 
 

@@ -134,7 +134,8 @@ def _plan_one(
             variant=request.variant.name,
             config=dict(request.config),
             problem=str(s),
-            reason="the shape is too large for the emulator; --shape takes it all the same",
+            reason="a shape of the suite is too large for the emulator; "
+            "--square 256 adds one that is not",
         )
     return planner.candidate(request, problem)
 

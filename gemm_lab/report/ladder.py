@@ -10,6 +10,7 @@ from gemm_lab.core.measurement import MeasuredProblem, Measurement, Ratio
 from gemm_lab.core.statistics import paired_ratio
 from gemm_lab.report.document import Document, Paragraph, Style, Table
 from gemm_lab.report.numbers import milliseconds, percent, significant
+from gemm_lab.report.survey import COUNTED, counted
 
 __all__ = ["Ladder", "Rung", "ladder_document", "ladders"]
 
@@ -102,7 +103,7 @@ def _step(before: Measurement, m: Measurement) -> Ratio | None:
 
 
 def _table(ladder: Ladder, title: bool) -> Table:
-    numbers = ("time", "TFLOP/s", "x the rung before", "of the library")
+    numbers = ("time", "TFLOP/s", "x the rung before", "of the library", *COUNTED.values())
     rows: list[tuple[str, ...]] = []
     styles: list[Style] = []
     for rung in ladder.rungs:
@@ -116,11 +117,12 @@ def _table(ladder: Ladder, title: bool) -> Table:
                 "" if m.tflops is None else significant(m.tflops),
                 "" if rung.step is None else _spread(rung.step),
                 "" if ratio is None else percent(ratio.median),
+                *counted(m),
             )
         )
         styles.append("" if rung.right else "bad")
     columns = ("kernel", "result", *numbers)
-    # Without a GPU there are no times.
+    # Without a GPU there are no times, with one no counters.
     kept = [i for i in range(len(columns)) if i < 2 or any(row[i] for row in rows)]
     return Table(
         title=_title(ladder) if title else "",

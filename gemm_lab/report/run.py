@@ -31,7 +31,10 @@ def run_document(measured: Measurement, *, reason: str = "") -> Document:
     ]
     document: Document = (Facts(facts=tuple(facts)),)
     if measured.counters:
-        document = (*document, *counters_blocks(measured.counters))
+        title = "counters"
+        if not _of_all_blocks(measured.counters):
+            title += " of one block; --counters: of all, by source line"
+        document = (*document, *counters_blocks(measured.counters, title=title))
     if measured.warnings:
         warnings = tuple(Fact(name="warning", text=w, style="warning") for w in measured.warnings)
         document = (*document, Facts(facts=warnings))
@@ -161,7 +164,13 @@ def _resources(measured: Measurement) -> Iterator[Fact]:
         yield Fact(name="compiled", text=f"{came}{by}")
 
 
-def counters_blocks(counters: Mapping[str, Any]) -> Document:
+def _of_all_blocks(counters: Mapping[str, Any]) -> bool:
+    """Source lines are told when every block was counted; several launches are a group each."""
+    groups = [counters, *(v for v in counters.values() if isinstance(v, Mapping))]
+    return any("lines" in group for group in groups)
+
+
+def counters_blocks(counters: Mapping[str, Any], *, title: str = "counters") -> Document:
     """Counters, groups spelt out, one a line (what is 0 is left out); a table of source lines."""
     totals = {name: value for name, value in counters.items() if name != "lines"}
     lines = [line for line in _flat("", totals) if line[1] not in ("0", "None")]
@@ -169,7 +178,7 @@ def counters_blocks(counters: Mapping[str, Any]) -> Document:
     if len(lines) > len(shown):
         shown.append(("...", f"{len(lines) - len(shown)} more in --json"))
     facts = tuple(Fact(name=f"  {name}", text=text) for name, text in shown)
-    found: Document = (Facts(title="counters", facts=facts),)
+    found: Document = (Facts(title=title, facts=facts),)
     return (*found, _line_table(counters["lines"])) if counters.get("lines") else found
 
 

@@ -9,14 +9,29 @@ from gemm_lab.core.measurement import Measurement
 from gemm_lab.report.document import Document, Fact, Facts, Style, Table
 from gemm_lab.report.numbers import count_text, milliseconds, percent, significant
 
-__all__ = ["pruned_facts", "survey_document", "survey_table"]
+__all__ = ["COUNTED", "counted", "pruned_facts", "survey_document", "survey_table"]
 
 MAX_REASONS = 8
+# What the emulator has to tell kernels apart by, in place of a time.
+COUNTED = {
+    "sectors_per_load_request": "sectors/load",
+    "flop_per_global_byte": "FLOP/global byte",
+    "flop_per_shared_byte": "FLOP/shared byte",
+}
+
+
+def counted(m: Measurement) -> tuple[str, ...]:
+    """The cells under COUNTED; empty where the emulator did not count."""
+    values = [(m.counters or {}).get(name) for name in COUNTED]
+    return tuple(significant(x) if isinstance(x, float) else "" for x in values)
 
 
 def survey_table(measurements: Sequence[Measurement], *, title: str = "") -> Table:
-    """Kernel, tunables that differ, problem, result, time, rate, ratio to the library."""
-    numbers = ("time", "TFLOP/s", "of the library")
+    """Kernel, tunables that differ, problem, result, time, rate, ratio to the library.
+
+    From the emulator, what it counted instead of times.
+    """
+    numbers = ("time", "TFLOP/s", "of the library", *COUNTED.values())
     shown = _varying(measurements)
     single = len({m.problem for m in measurements}) == 1
     rows: list[tuple[str, ...]] = []
@@ -33,6 +48,7 @@ def survey_table(measurements: Sequence[Measurement], *, title: str = "") -> Tab
                 "" if m.median_ms is None else milliseconds(m.median_ms),
                 "" if m.tflops is None else significant(m.tflops),
                 "" if ratio is None else percent(ratio.median),
+                *counted(m),
             )
         )
     columns = ("kernel", "tunables", "shape", "type", "result", *numbers)
@@ -41,6 +57,7 @@ def survey_table(measurements: Sequence[Measurement], *, title: str = "") -> Tab
         hidden.add(1)
     if all(m.backend != "gpu" for m in measurements):
         hidden |= {5, 6, 7}
+    hidden |= {i for i in range(8, len(columns)) if not any(row[i] for row in rows)}
     kept = [i for i in range(len(columns)) if i not in hidden]
     return Table(
         title=title or (_problem(measurements[0]) if single else ""),

@@ -48,6 +48,8 @@ def _print(console: Console, block: Block) -> None:
             grid.add_row(Text(fact.name), Text(fact.text, style=_STYLES[fact.style]))
         console.print(grid)
     elif isinstance(block, Table):
+        if block.title:  # Rich would wrap its own to the width of the table
+            console.print(Text(block.title, style="bold"), soft_wrap=True)
         console.print(_table(block, console.width))
     else:
         console.print(Text(block.text, style=_STYLES[block.style]), soft_wrap=True)
@@ -55,9 +57,6 @@ def _print(console: Console, block: Block) -> None:
 
 def _table(table: Table, room: int) -> RichTable:
     drawn = RichTable(
-        title=table.title or None,
-        title_justify="left",
-        title_style="bold",
         header_style="bold",
         box=box.SIMPLE_HEAD,
         show_edge=False,

@@ -47,7 +47,7 @@ _TOP = {
     "title", "idea", "after", "params", "dtype", "tunables", "derived", "rules", "launch",
     "workspace", "tensor_maps", "model",
 }  # fmt: skip
-_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _TUNABLE_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
@@ -229,7 +229,7 @@ class _VariantReader(Reader):
             for needed in ("grid", "block"):
                 if needed not in table:
                     raise self.fail("launch", f"{needed} is needed")
-            entry = self.string(table, "entry", "launch", re.sub(r"\W", "_", name))
+            entry = self.string(table, "entry", "launch", re.sub(r"\W", "_", name, flags=re.ASCII))
             if not _IDENTIFIER.fullmatch(entry):
                 raise self.fail("launch.entry", f"{entry!r} is no name of a C function")
             params = table.get("params")

@@ -36,6 +36,6 @@ def call() -> Call:
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
     """A variant file of the user's own."""
-    path = tmp_path / "mine.cu.j2"
+    path = tmp_path / "of_my_own.cu.j2"
     path.write_text(MINE)
     return path

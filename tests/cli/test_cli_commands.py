@@ -74,7 +74,7 @@ def test_list_json_and_verbose(call: Call, mine: Path) -> None:
     data = strict_json(call("list", "--json", "--templates", str(mine.parent)).out)
     assert data["schema"] == 1
     assert data["broken"] == []
-    mine_data = next(v for v in data["variants"] if v["name"] == "mine")
+    mine_data = next(v for v in data["variants"] if v["name"] == "of_my_own")
     assert mine_data["tunables"]["SIDE"]["candidates"] == [8, 16]
     text = call("list", "-v", "--templates", str(mine.parent)).out
     assert "threads along each side of a block (tried: 8 16)" in text

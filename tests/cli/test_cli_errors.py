@@ -95,6 +95,15 @@ def test_compile_error_shows_the_source(call: Call, mine: Path) -> None:
     marked = [line for line in answer.err.splitlines() if line.startswith(">")]
     assert len(marked) == 1
     assert "acc_t acc = nothing;" in marked[0]
+    assert "`gemm-lab show` prints" in answer.err
+
+
+@pytest.mark.parametrize("words", [(), ("cache",), ("experiment",)])
+def test_no_command_at_all_shows_the_help(call: Call, words: tuple[str, ...]) -> None:
+    answer = call(*words)
+    assert answer.code == 2
+    assert answer.err.startswith(" ".join(["Usage: gemm-lab", *words]))
+    assert "\nCommands:\n" in answer.err
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,16 @@ def test_survey_hides_what_is_the_same_everywhere() -> None:
     assert survey_document([]) == ()
 
 
+def test_the_emulator_counts_where_it_cannot_time() -> None:
+    counters = {"sectors_per_load_request": 4.0, "flop_per_global_byte": 8.5, "fma": 1}
+    found = [made("a", backend="emulator", device="emulated sm_80", counters=counters)]
+    wanted = ("kernel", "result", "sectors/load", "FLOP/global byte")
+    for table, *_ in (survey_document(found), ladder_document(ladders(found))):
+        assert isinstance(table, Table)
+        assert table.columns == wanted
+        assert table.rows == (("a", "right", "4.000", "8.500"),)
+
+
 def test_failures_are_told() -> None:
     block = survey_document([made("a", error="an illegal access")])[1]
     assert isinstance(block, Facts)

@@ -58,6 +58,13 @@ def test_emulator_claims_no_time() -> None:
     assert "global: load sectors  10" in text
 
 
+def test_counters_say_of_how_many_blocks() -> None:
+    assert "\ncounters of one block; --counters: of all, by source line\n" in plain(EMULATED)
+    whole = {"blocks": 4, "fma": 8, "lines": {"x.cu:1": {"fma": 8}}}
+    for counters in (whole, {"launch_1": whole}):
+        assert "\ncounters\n" in plain(replace(EMULATED, counters=counters))
+
+
 def test_many_counters_are_cut() -> None:
     many = replace(EMULATED, counters={f"c{i}": i + 1 for i in range(MAX_COUNTERS + 5)})
     assert "5 more in --json" in plain(many)

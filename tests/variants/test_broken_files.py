@@ -66,6 +66,10 @@ def test_the_good_file_is_good(tmp_path: Path) -> None:
     assert "mine(int M, int N, int K" in source
 
 
+def test_any_file_name_gives_a_function_of_c(tmp_path: Path) -> None:
+    assert "void k_rnel_2(int M" in through_render(write(tmp_path, GOOD, "kärnel 2.cu.j2"))
+
+
 # (what is replaced, by what, words of the message, line)
 BROKEN = {
     "no front matter": ("/*---\n", "", "no front matter", 1),
@@ -155,7 +159,7 @@ def test_a_folder_of_rungs_in_a_circle(tmp_path: Path) -> None:
 
 
 def test_after_nobody(tmp_path: Path) -> None:
-    write(tmp_path, GOOD.replace("[dtype", 'after = "nobody"\n[dtype', 1))
+    write(tmp_path, GOOD.replace("[dtype", 'after = "nobody"\n[dtype', 1), "astray.cu.j2")
     with pytest.raises(VariantError, match="names no variant"):
         Catalogue([tmp_path]).ladder()
 
