@@ -56,9 +56,7 @@ def observed(measured: Measurement, reports: Sequence[LaunchReport]) -> Measurem
     """A Measurement with what the emulator saw: counters, and races as warnings."""
     if not reports:
         return measured
-    everywhere = reports[0].counters is not None and (
-        reports[0].counters.blocks == reports[0].blocks_run
-    )
+    everywhere = all(r.counters is not None and r.counters.blocks == r.blocks_run for r in reports)
     warnings = [*measured.warnings, *race_texts(reports)]
     return replace(
         measured,

@@ -171,7 +171,16 @@ def _of_all_blocks(counters: Mapping[str, Any]) -> bool:
 
 
 def counters_blocks(counters: Mapping[str, Any], *, title: str = "counters") -> Document:
-    """Counters, groups spelt out, one a line (what is 0 is left out); a table of source lines."""
+    """Counters, groups spelt out, one a line (what is 0 is left out); a table of source lines.
+
+    Each launch has its own where there are several.
+    """
+    if counters and all(name.startswith("launch_") for name in counters):
+        return tuple(
+            block
+            for name, one in counters.items()
+            for block in counters_blocks(one, title=f"{name.replace('_', ' ')}: {title}")
+        )
     totals = {name: value for name, value in counters.items() if name != "lines"}
     lines = [line for line in _flat("", totals) if line[1] not in ("0", "None")]
     shown = lines[:MAX_COUNTERS]

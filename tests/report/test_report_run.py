@@ -61,8 +61,11 @@ def test_emulator_claims_no_time() -> None:
 def test_counters_say_of_how_many_blocks() -> None:
     assert "\ncounters of one block; --counters: of all, by source line\n" in plain(EMULATED)
     whole = {"blocks": 4, "fma": 8, "lines": {"x.cu:1": {"fma": 8}}}
-    for counters in (whole, {"launch_1": whole}):
-        assert "\ncounters\n" in plain(replace(EMULATED, counters=counters))
+    assert "\ncounters\n" in plain(replace(EMULATED, counters=whole))
+    text = plain(replace(EMULATED, counters={"launch_1": whole, "launch_2": whole}))
+    assert "\nlaunch 1: counters\n" in text
+    assert "\nlaunch 2: counters\n" in text
+    assert text.count("x.cu:1") == 2
 
 
 def test_many_counters_are_cut() -> None:
