@@ -1,9 +1,10 @@
-"""Marks that need a GPU: skipped with the reason, or failed where one was promised."""
+"""Marks that need a GPU, skipped with the reason or failed where one was promised; one cache."""
 
 from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,6 +12,20 @@ from gemm_lab.core.arch import arch_number
 from gemm_lab.gpu import GpuInfo, NoGpu, find_gpu
 
 REQUIRE_GPU = "GEMM_LAB_REQUIRE_GPU"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What one test compiles, others and other workers find; the caller's own cache is left alone.
+
+    GEMM_LAB_CACHE_DIR keeps it from one run to the next.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if "GEMM_LAB_CACHE_DIR" not in os.environ:
+            base = tmp_path_factory.getbasetemp()
+            shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+            patch.setenv("GEMM_LAB_CACHE_DIR", str(shared / "kernels"))
+        yield
 
 
 @functools.cache

@@ -22,6 +22,7 @@ from gemm_lab.variants import Catalogue
 
 ALL = os.environ.get("GEMM_LAB_ALL_MUTANTS") == "1"
 SAMPLE = 7
+RANDOM = 100 if ALL else 20
 VARIANTS = [v.name for v in Catalogue().ladder() if "fp32" in v.dtypes]
 
 
@@ -89,12 +90,12 @@ def test_the_list_of_equivalent_mutants_is_true(name: str) -> None:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_no_finding_on_the_kernel_itself(name: str) -> None:
-    """40 random shapes, factors, batches and layouts; as drawn by the variant's name."""
+    """Random shapes, factors, batches and layouts; as drawn by the variant's name."""
     found = _subject(name)
     generator = random.Random(name)
     support = found.variant.support("fp32")
     cases = []
-    for _ in range(40):
+    for _ in range(RANDOM):
         shape = Shape(
             m=generator.randint(1, 70),
             n=generator.randint(1, 70),
@@ -113,7 +114,7 @@ def test_no_finding_on_the_kernel_itself(name: str) -> None:
     request = found.requests[0]
     report = check_cases(Workbench(), EmulatorBackend(arch=ARCH), request, cases)
     assert report.findings == ()
-    assert len(report.cases) == 40
+    assert len(report.cases) == RANDOM
 
 
 def test_the_tool_changes_what_it_says() -> None:
