@@ -38,13 +38,13 @@ def report_failure(error: BaseException) -> int:
         return INTERRUPTED
     if isinstance(error, _CLICK_ERROR):
         return _report_click(error)
-    if _debug:
+    if _debug and sys.stderr is not None:
         traceback.print_exception(error, file=sys.stderr)
     if isinstance(error, GemmLabError):
         _report_own(error)
         return error.exit_code
     if isinstance(error, MemoryError):
-        _say(f"error: not enough memory: {_line(str(error))}", "take a smaller shape")
+        _say(f"error: not enough memory: {_line(str(error))}".rstrip(": "), "take a smaller shape")
         return OUT_OF_MEMORY
     if isinstance(error, RecursionError):
         _say("error: the input nests too deep", "simplify the expression or the file")
@@ -82,6 +82,8 @@ def _line(text: str) -> str:
 
 
 def _say(text: str, hint: str | None = None) -> None:
+    if sys.stderr is None:  # closed by the caller; print would take stdout
+        return
     try:
         print(text, file=sys.stderr)
         if hint:

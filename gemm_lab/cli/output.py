@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import Any, Literal
 
+from gemm_lab.errors import GemmLabError
 from gemm_lab.report.document import Document
 from gemm_lab.report.plain import render_plain
 
 __all__ = ["is_terminal", "print_diff", "print_document", "print_json", "print_text", "progress"]
 
 
-def is_terminal(stream: Any = None) -> bool:
-    """Whether a person looks at it."""
-    stream = sys.stdout if stream is None else stream
-    return bool(stream.isatty()) and os.environ.get("TERM") != "dumb"
+def is_terminal(name: Literal["stdout", "stderr"] = "stdout") -> bool:
+    """Whether a person looks at it; a stream that the caller closed is None."""
+    stream = getattr(sys, name)
+    return stream is not None and bool(stream.isatty()) and os.environ.get("TERM") != "dumb"
 
 
 def print_document(document: Document) -> None:
@@ -36,10 +37,22 @@ def print_json(data: Any) -> None:
 
 
 def print_text(text: str) -> None:
-    """Text as it stands; characters that the encoding lacks become '?'."""
+    """Text as it stands; characters that the encoding lacks become '?'.
+
+    GemmLabError when stdout cannot be written; nothing when the caller closed it.
+    """
+    if sys.stdout is None:
+        return
     encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise GemmLabError(
+            f"stdout cannot be written: {error.strerror}", hint="send it somewhere else"
+        ) from None
 
 
 def print_code(text: str, lexer: str) -> None:
@@ -75,6 +88,6 @@ def print_diff(lines: list[str]) -> None:
 
 def progress(text: str) -> None:
     """A line that the next one replaces, on stderr; nothing where stderr is no terminal."""
-    if is_terminal(sys.stderr):
+    if is_terminal("stderr"):
         sys.stderr.write(f"\r\x1b[2K{text}{'...' if text else ''}")
         sys.stderr.flush()

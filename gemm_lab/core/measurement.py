@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any
 
+from gemm_lab.core.decode import decode
+
 __all__ = [
     "SCHEMA",
     "Baseline",
@@ -143,34 +145,20 @@ class Measurement:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Measurement:
-        """Back from JSON; fields of a later schema are passed over."""
-        known = {f.name for f in fields(cls)}
-        values = {k: v for k, v in data.items() if k in known}
-        values["problem"] = MeasuredProblem(**_known(MeasuredProblem, values["problem"]))
-        for name, kind in (
-            ("max_error", MaxError),
-            ("tolerance", Tolerance),
-            ("baseline", Baseline),
-            ("ratio_to_baseline", Ratio),
-            ("resources", MeasuredResources),
-        ):
-            if values.get(name) is not None:
-                values[name] = kind(**_tuples(_known(kind, values[name])))
-        return cls(**_tuples(values))
+        """Back from JSON; fields of a later schema are passed over.
+
+        TypeError or ValueError when a field is missing or of another type.
+        """
+        return decode(cls, data)
 
 
 def to_json(data: Any, *, indent: int | None = None) -> str:
-    """JSON text without NaN or Infinity (they become null)."""
-    return json.dumps(_plain(data), indent=indent, allow_nan=False, ensure_ascii=False)
+    """JSON text without NaN or Infinity (they become null).
 
-
-def _known(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    names = {f.name for f in fields(kind)}
-    return {k: v for k, v in values.items() if k in names}
-
-
-def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+    Bytes of a path that are no text become '?', so that the text can be written as UTF-8.
+    """
+    text = json.dumps(_plain(data), indent=indent, allow_nan=False, ensure_ascii=False)
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _plain(value: Any) -> Any:

@@ -55,7 +55,8 @@ class PreparedLaunch:
         args: list[Any] = []
         for argument in self.arguments:
             if isinstance(argument, Scalar):
-                args.append(np.array(argument.value).astype(SCALARS[argument.c_type])[()])
+                with np.errstate(over="ignore"):  # past the type's range is infinite, as in C
+                    args.append(np.array(argument.value).astype(SCALARS[argument.c_type])[()])
             elif isinstance(argument, Pointer):
                 args.append(int(next(rest)))
             else:

@@ -92,6 +92,7 @@ def _of_numpy(array: numpy.ndarray[Any, Any], name: str) -> ArrayView:
             f"{name} has byte order {array.dtype.byteorder!r}",
             hint=f"pass {name}.astype({name}.dtype.newbyteorder('='))",
         )
+    array = numpy.asarray(array)  # a numpy.matrix has two axes whatever is done to it
     return ArrayView(
         address=array.ctypes.data,
         shape=array.shape,
@@ -144,11 +145,17 @@ def _of_interface(array: Any, interface: dict[str, Any], name: str) -> ArrayView
     """CUDA Array Interface, version 3: numba.readthedocs.io, "CUDA Array Interface"."""
     if interface.get("mask") is not None:
         raise UsageError(f"{name} is masked", hint="pass an array without a mask")
-    typestr: str = interface["typestr"]
+    try:
+        typestr: str = interface["typestr"]
+        address, readonly = interface["data"]
+        shape = tuple(interface["shape"])
+    except (KeyError, TypeError, ValueError) as fault:
+        raise UsageError(
+            f"{name} has a __cuda_array_interface__ that cannot be read: {fault}",
+            hint="shape, typestr and data = (address, readonly) are needed",
+        ) from fault
     if typestr[0] == ">":
         raise UsageError(f"{name} is big-endian ({typestr})", hint="convert its byte order")
-    address, readonly = interface["data"]
-    shape = tuple(interface["shape"])
     # ml_dtypes' bfloat16 travels as two untyped bytes.
     dtype_name = "bfloat16" if typestr[1:] == "V2" else numpy.dtype(typestr).name
     itemsize = int(typestr[2:])

@@ -20,6 +20,7 @@ from gemm_lab.errors import CompileError, GemmLabError
 from gemm_lab.jit.cache import Cache, default_cache
 from gemm_lab.jit.compiler import CompilerOutput, add_to_count, run_compiler
 from gemm_lab.jit.entry import SCHEMA, CachedKernel
+from gemm_lab.jit.forks import fork_safe_lock
 from gemm_lab.jit.headers import included_names
 from gemm_lab.jit.log import parse_resources
 from gemm_lab.jit.options import check_arch, compile_options, program_name, safe_name
@@ -40,7 +41,7 @@ __all__ = [
 PROCESS_THRESHOLD = 6  # below that a child's start takes what it saves
 
 _toolchains: dict[Path, Toolchain] = {}
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 
 
 def toolchain(cache: Cache | None = None) -> Toolchain:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from gemm_lab.core.kernel import RenderedKernel
 from gemm_lab.errors import CompileError, UsageError
+from gemm_lab.jit.forks import fork_safe_lock
 from gemm_lab.jit.headers import VIRTUAL_ROOT, HeaderSet, included_names, resolve_includes
 from gemm_lab.jit.log import LogMessage, first_error, numbered_source, ptx_source_line
 from gemm_lab.jit.nvrtc import Nvrtc
@@ -30,7 +31,7 @@ _HOST_HEADER = re.compile(
 )
 
 # NVRTC lets one ptxas run at a time, and its -v report goes to whoever asks first.
-_one_at_a_time = threading.Lock()
+_one_at_a_time = fork_safe_lock()
 _count = 0
 _count_lock = threading.Lock()
 

@@ -62,6 +62,12 @@ class Call:
         out_type = arithmetic.out(self.out_dtype or self._out_scalar())
         shape = shape_of(a, b)
         flat = ranks == (2, 2)
+        reads_c = self.epilogue is not None and "c" in parse_epilogue(self.epilogue).names
+        if reads_c and self.out is None:
+            raise UsageError(
+                f"epilogue {self.epilogue!r} reads c, the old out, and none was given",
+                hint="pass out=, or an epilogue without c",
+            )
         out, c = self._output(a, b, shape, out_type, flat)
         bias = self._bias_view(shape, out_type, a)
         for other, name in ((a, "a"), (b, "b"), (bias, "bias")):
@@ -81,8 +87,6 @@ class Call:
             epilogue=self.epilogue,
             bias=self.bias is not None,
         )
-        if self.epilogue is not None:
-            parse_epilogue(self.epilogue)
         self._execute(problem, a, b, c, bias)
         for text in self.copies:
             warnings.warn(text, CopyWarning, stacklevel=3)

@@ -196,7 +196,7 @@ def _printed(data: bytes) -> tuple[Measurement, ...] | None:
         document: Any = json.loads(data)
         several = document.get("measurements")
         return tuple(map(Measurement.from_dict, [document] if several is None else several))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, OverflowError, AttributeError, RecursionError):
         return None
 
 
@@ -204,7 +204,7 @@ def _measurement(line: bytes) -> Measurement | None:
     try:
         data: Any = json.loads(line)
         return Measurement.from_dict(data) if isinstance(data, dict) else None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, OverflowError, AttributeError, RecursionError):
         return None
 
 

@@ -63,6 +63,9 @@ def load_kernel_file(
         file = "the PTX" if path is None else str(path)
         module = load_ptx(text, arch=arch)
         return KernelFile(module=module, entry=_ptx_entry(module, entry, file), file=file)
+    for word in defines:
+        if not re.match(r"[A-Za-z_]\w*(\(|=|$)", word):
+            raise UsageError(f"macro {word!r} has no name", hint="NAME or NAME=VALUE")
     name = "kernel" if path is None else path.name.removesuffix(".cu")
     whole = text if path is None else _with_local_includes(text, path, {path.resolve()})
     wanted = _cuda_entry(whole, entry, name)
@@ -92,7 +95,7 @@ def _read(source: str | Path) -> tuple[str, Path | None]:
         return source, None
     path = Path(source)
     try:
-        return path.read_text(encoding="utf-8", errors="replace"), path
+        return path.read_text(encoding="utf-8-sig", errors="replace"), path
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: {error.strerror or error}",
@@ -113,7 +116,7 @@ def _with_local_includes(text: str, path: Path, seen: set[Path]) -> str:
             continue
         seen.add(inner.resolve())
         body = _with_local_includes(
-            inner.read_text(encoding="utf-8", errors="replace"), inner, seen
+            inner.read_text(encoding="utf-8-sig", errors="replace"), inner, seen
         )
         body = re.sub(r"^[ \t]*#[ \t]*pragma[ \t]+once", "", body, flags=re.MULTILINE)
         lines[at] = f'#line 1 "{inner}"\n{body}\n#line {at + 2} "{path}"'

@@ -108,6 +108,10 @@ def check_launches(
 
 def merge_tunables(config: Mapping[str, Any] | None, tunables: Mapping[str, Any]) -> dict[str, Any]:
     """One mapping of both; UsageError when they disagree."""
+    if config is not None and not isinstance(config, Mapping):
+        raise UsageError(
+            f"config = {config!r} is no mapping", hint='config={"BM": 64}: names and values'
+        )
     merged = dict(config or {})
     for name, value in tunables.items():
         if name in merged and merged[name] != value:

@@ -15,8 +15,13 @@ __all__ = ["arithmetic_of", "as_shape", "finite", "home", "shape_of"]
 
 
 def finite(name: str, value: float) -> float:
-    """The number; UsageError, naming it, when it is a NaN or infinite."""
-    number = float(value)
+    """The number; UsageError, naming it, when it is none, a NaN or infinite."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise UsageError(f"{name} = {value!r} is no number", hint=f"pass a real {name}") from None
+    except OverflowError:
+        number = math.inf
     if not math.isfinite(number):
         raise UsageError(f"{name} = {value} is not finite", hint=f"pass a finite {name}")
     return number

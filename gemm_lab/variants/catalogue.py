@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -36,7 +37,7 @@ class Catalogue:
             for path in sorted(folder.glob(f"*{SUFFIX}")):
                 name = path.name.removesuffix(SUFFIX)
                 known = self._paths.get(name)
-                if known is not None and known.resolve() != path.resolve():
+                if known is not None and os.path.realpath(known) != os.path.realpath(path):
                     raise VariantError(
                         f"there is already a variant {name}: {known}",
                         file=str(path),
@@ -53,12 +54,16 @@ class Catalogue:
 
         A file that is named by its path is read again when it was written in between.
         """
+        if not isinstance(name, str | Path):
+            raise UsageError(
+                f"{name!r} is no variant", hint="a variant is a name, or the path of its file"
+            )
         if names_file(name):
             path = Path(name)
             if not path.name.endswith(SUFFIX):
                 raise UsageError(f"{name} is no variant file", hint=f"its name ends in {SUFFIX}")
             return self._load_anew(path)
-        assert isinstance(name, str)
+        name = str(name)
         if name not in self._paths:
             near = difflib.get_close_matches(name, self._paths, 1)
             raise UsageError(

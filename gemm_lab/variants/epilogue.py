@@ -57,6 +57,8 @@ class Epilogue:
 @lru_cache(maxsize=256)
 def parse_epilogue(text: str) -> Epilogue:
     """Parse an expression; UsageError says what is not in the language."""
+    if not isinstance(text, str):
+        raise UsageError(f"epilogue {text!r} is no text", hint="as in 'relu(x)' or 'x + 0.5 * c'")
     if len(text) > _MAX_TEXT:
         raise UsageError(f"the epilogue is longer than {_MAX_TEXT} characters")
     try:

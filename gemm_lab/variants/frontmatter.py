@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -54,12 +55,17 @@ _TUNABLE_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 def load_variant(path: Path) -> Variant:
     """The variant of a file; VariantError with file, line and key when something is wrong."""
     try:
-        text = path.read_text(encoding="utf-8")
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise VariantError("is no regular file", file=str(path))
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise VariantError(f"cannot be read: {error.strerror}", file=str(path)) from None
     except UnicodeDecodeError as error:
         raise VariantError(f"is not UTF-8 text: {error.reason}", file=str(path)) from None
-    return _VariantReader(path, text).variant()
+    try:
+        return _VariantReader(path, text).variant()
+    except RecursionError:
+        raise VariantError("the front matter nests too deep", file=str(path)) from None
 
 
 class _VariantReader(Reader):
@@ -67,7 +73,8 @@ class _VariantReader(Reader):
 
     def variant(self) -> Variant:
         data = self.table(self.data, "", _TOP)
-        name = self.path.name.removesuffix(SUFFIX)
+        # A file's name may hold bytes that are no text in this locale; the source has UTF-8.
+        name = os.fsencode(self.path.name).decode("utf-8", "replace").removesuffix(SUFFIX)
         tunables = self.tunables(data.get("tunables", {}))
         known = set(tunables) | set(SPEC_NAMES)
         derived: dict[str, Expression] = {}

@@ -55,7 +55,7 @@ def render(variant: Variant, spec: KernelSpec) -> RenderedKernel:
     environment = _environment(variant.path.parent, template_root())
     try:
         body = environment.from_string(variant.body).render(context)
-    except (TemplateError, TypeError, ArithmeticError, ValueError) as error:
+    except (TemplateError, TypeError, ArithmeticError, ValueError, RecursionError) as error:
         _fail(variant, error)
     if (spec.epilogue or spec.bias) and not epilogue.used:
         raise UsageError(
