@@ -168,3 +168,28 @@ def test_entry_point() -> None:
     if program.exists():
         done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
         assert done.stdout.startswith("gemm-lab ")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="descriptors are closed by a POSIX shell")
+@pytest.mark.parametrize(
+    ("words", "closed", "code"),
+    [
+        ("list", ">&-", 0),
+        ("list --json", ">&-", 0),
+        ("run nothing", "2>&-", 2),
+        ("list", ">/dev/full", 1),
+    ],
+)
+def test_streams_that_are_closed_or_full(words: str, closed: str, code: int) -> None:
+    if "full" in closed and not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full")
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$0" -m gemm_lab {words} {closed}', sys.executable],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == code
+    assert done.stdout == ""
+    if code == 1:
+        assert done.stderr.startswith("error: stdout cannot be written: ")
+    else:
+        assert done.stderr == ""

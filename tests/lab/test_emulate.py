@@ -391,3 +391,15 @@ def test_lines_keep_their_numbers() -> None:
             assert not code or code in before or code.startswith("typedef")
         assert "<<<" not in made.source
         assert "main" not in made.source
+
+
+@pytest.mark.parametrize("word", ["", "=3", "3=N", "-I/"])
+def test_a_macro_without_a_name(word: str) -> None:
+    with pytest.raises(UsageError, match="has no name"):
+        emulate("__global__ void k(int* x) { x[0] = 1; }", defines=[word], args=["x:i32[1]=zeros"])
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    file = tmp_path / "k.cu"
+    file.write_text("__global__ void k(int* x) { x[0] = 1; }", encoding="utf-8-sig")
+    assert emulate(file, args=["x:i32[1]=zeros"]).arrays["x"][0] == 1

@@ -463,3 +463,35 @@ def test_a_measurement_survives_json() -> None:
     back = Measurement.from_dict(json.loads(to_json(found.to_dict())))
     assert back.counters == found.counters
     assert replace(back, samples_ms=()) == replace(found, samples_ms=())
+
+
+def test_an_epilogue_that_reads_c_needs_out() -> None:
+    a = np.ones((3, 3), np.float32)
+    with pytest.raises(UsageError, match="reads c, the old out, and none was given"):
+        gemm_lab.matmul(a, a, epilogue="x + c")
+    out = np.full((3, 3), 2, np.float32)
+    assert (gemm_lab.matmul(a, a, out=out, epilogue="x + c", variant="naive") == 5).all()
+
+
+def test_a_numpy_matrix_is_read_as_its_array() -> None:
+    a = np.arange(12, dtype=np.float32).reshape(3, 4).view(np.matrix)
+    assert (gemm_lab.matmul(a, a.T, variant="naive") == np.asarray(a @ a.T)).all()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_factor_past_the_kernel_s_type_is_infinite_without_a_word() -> None:
+    a = np.ones((3, 3), np.float32)
+    assert np.isinf(gemm_lab.matmul(a, a, alpha=1e300, variant="naive")).all()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"alpha": None}, {"alpha": 1j}, {"alpha": 10**400}, {"beta": [1.0, 2.0]}, {"variant": 3},
+        {"variant": b"naive"}, {"epilogue": 3}, {"epilogue": b"x"}, {"config": "BM"},
+    ],
+)  # fmt: skip
+def test_values_of_another_kind_are_refused(wrong: dict[str, Any]) -> None:
+    a = np.ones((3, 3), np.float32)
+    with pytest.raises(UsageError):
+        gemm_lab.matmul(a, a, **wrong)

@@ -287,3 +287,24 @@ def test_what_the_commands_print_can_be_read(tmp_path: Path, whole: bool) -> Non
     assert seeds(path) == [1]
     with pytest.raises(UsageError, match="is no journal"):
         Journal(path)
+
+
+@pytest.mark.parametrize("wrong", [None, "zz", -1.5, [1, "x"], {"q": 1}, 10**400, float("inf")])
+@pytest.mark.parametrize("name", [*measurement(1).to_dict(), "problem.m", "problem.dtype"])
+def test_a_field_of_another_type_is_damage(tmp_path: Path, name: str, wrong: object) -> None:
+    data = timed([1.0, 1.1], [0.5, 0.6]).to_dict()
+    if name.startswith("problem."):
+        data["problem"][name.removeprefix("problem.")] = wrong
+    else:
+        data[name] = wrong
+    path = tmp_path / "m.jsonl"
+    path.write_text(json.dumps(data) + "\n" + to_json(measurement(2)) + "\n")
+    content = read_journal(path)
+    assert len(content.measurements) + len(content.damaged) == 2
+    results = Results(content.measurements)
+    assert results.to_markdown()
+    assert results.to_csv()
+
+
+def test_a_path_that_is_no_text_can_be_written() -> None:
+    assert to_json({"command": "run bad\udcff"}) == '{"command": "run bad?"}'

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import multiprocessing
+import os
 import pickle
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -126,3 +129,27 @@ def test_backends_of_two_devices_share_no_loaded_kernel() -> None:
     found = [bench.load(d, compiled) for d in (first, second, first, second)]  # type: ignore[arg-type]
     assert found == [0, 1, 0, 1]
     assert loads == [0, 1]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_fork_waits_for_the_compiler() -> None:
+    """A child that inherited the compiler's lock would wait for ever for a thread it lacks."""
+    from gemm_lab.jit import compiler
+
+    held = threading.Event()
+
+    def compile_slowly() -> None:
+        with compiler._one_at_a_time:
+            held.set()
+            time.sleep(0.3)
+
+    thread = threading.Thread(target=compile_slowly)
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if compiler._one_at_a_time.acquire(timeout=5) else 1)
+    _, status = os.waitpid(child, 0)
+    thread.join()
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert not compiler._one_at_a_time.locked()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -183,3 +184,50 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_unknown_names_suggest_near_ones() -> None:
     with pytest.raises(UsageError, match="did you mean shared"):
         Catalogue().get("shard")
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    assert load_variant(write(tmp_path, "\ufeff" + GOOD)).title == "Mine"
+
+
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.cu.j2")
+    with pytest.raises(VariantError, match="is no regular file"):
+        load_variant(tmp_path / "pipe.cu.j2")
+
+
+@pytest.mark.parametrize(
+    "front", ["x = " + "[" * 5000 + "]" * 5000, f'[[rules]]\ncheck = "{"(" * 3000}1{")" * 3000}"']
+)
+def test_too_deep_a_front_matter_names_its_file(tmp_path: Path, front: str) -> None:
+    with pytest.raises(VariantError, match="nests too deep") as caught:
+        load_variant(write(tmp_path, GOOD.replace("[launch]", f"{front}\n[launch]")))
+    assert "mine.cu.j2" in str(caught.value)
+
+
+def test_a_template_that_calls_itself_names_its_file(tmp_path: Path) -> None:
+    text = "<% macro f() %>${f()}<% endmacro %>${f()}\n"
+    variant = load_variant(write(tmp_path, GOOD.replace("extern", text + "extern")))
+    facts = Facts(
+        dtype=dtype("fp32"), out=dtype("fp32").default_out, layout="nn",
+        alignment=Alignment(
+            vec_a=4, vec_b=4, vec_c=4, tma_a=True, tma_b=True, tma_c=True
+        ),
+        arch="sm_80",
+    )  # fmt: skip
+    spec = make_spec(variant, facts, config_of(variant, "fp32", {}))
+    with pytest.raises(VariantError, match="RecursionError"):
+        render(variant, spec)
+
+
+def test_links_in_a_circle_are_no_reason_to_fail(tmp_path: Path) -> None:
+    (tmp_path / "one.cu.j2").symlink_to("two.cu.j2")
+    (tmp_path / "two.cu.j2").symlink_to("one.cu.j2")
+    write(tmp_path, GOOD)
+    assert Catalogue([tmp_path, tmp_path]).get("mine").title == "Mine"
+
+
+def test_a_name_that_is_no_text_can_be_rendered(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"mine\xff.cu.j2")
+    path.write_text(GOOD, encoding="utf-8")
+    assert load_variant(path).name == "mine\ufffd"
