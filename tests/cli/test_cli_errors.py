@@ -59,7 +59,7 @@ HOSTILE: list[tuple[tuple[str, ...], int, str]] = [
     (("run", "shared", "--backend", "tpu"), 2, "--backend"),
     (("run", "shared", "--seed", "-1", *NONE), 2, "--seed"),
     (("run", "--frobnicate"), 2, "no such option"),
-    (("list", "--templates", "/nonexistent"), 2, "no folder"),
+    (("list", "--templates", "/proc/nonexistent"), 2, "no folder"),
     (("show",), 2, "which variant?"),
     (("show", "shared", "--ptx", "--sass"), 2, "--ptx and --sass"),
     (("model", "--gpu", "rtx_9090"), 2, "unknown GPU"),
