@@ -130,8 +130,11 @@ class Kernel:
 
     @property
     def cubin(self) -> bytes:
-        """Machine code for `arch`."""
-        return Path(self.compiled.cubin_path).read_bytes()
+        """Machine code for `arch`; made again when the cache was cleared in between."""
+        compiled = self.compiled
+        if not compiled.cubin_path.exists():
+            compiled = default_workbench().compile(self.variant, self.spec)
+        return compiled.cubin_path.read_bytes()
 
     @property
     def resources(self) -> Mapping[str, Resources]:

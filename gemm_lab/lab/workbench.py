@@ -71,11 +71,11 @@ class Workbench:
         return None if self._cache is None else self._cache.directory
 
     def compile(self, variant: Variant, spec: KernelSpec) -> CompiledKernel:
-        """Render and compile; remembered for the life of the process."""
+        """Render and compile; remembered for the life of the process, or of the cache's entry."""
         key = (variant, spec)
         with self._lock:
             found = self._compiled.get(key)
-        if found is None:
+        if found is None or not found.cubin_path.exists():
             found = jit.compile_kernel(render(variant, spec), cache=self._cache)
             with self._lock:
                 self._compiled[key] = found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 import gemm_lab
 from gemm_lab.core.dtypes import dtype
 from gemm_lab.core.problem import GemmProblem, Shape
+from gemm_lab.jit import Cache
+from gemm_lab.lab import api
 from gemm_lab.lab.candidates import Candidate, Planner, Target
 from gemm_lab.lab.prepare import Request
 from gemm_lab.lab.workbench import Workbench
@@ -69,3 +72,15 @@ def test_a_file_that_went_away_is_told(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(gemm_lab.VariantError, match="cannot be read"):
         bench.variant(file)
+
+
+def test_a_cache_that_was_cleared_is_filled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Workbench(cache=Cache(tmp_path))
+    monkeypatch.setattr(api, "default_workbench", lambda: bench)
+    made = gemm_lab.kernel("naive", arch="sm_80", workbench=bench)
+    before = made.cubin
+    for found in (made, gemm_lab.kernel("naive", arch="sm_80", workbench=bench)):
+        shutil.rmtree(found.compiled.cubin_path.parent)
+        assert found.cubin == before
