@@ -106,7 +106,6 @@ def test_no_spills_and_no_warnings_of_ptxas(compiled: dict[str, CompiledKernel],
         ("nt", {"CONVERTERS": 3}, "warps share"),
         ("nt", {"BM": 64, "TURNS": True}, "two consumers"),
         ("nt", {"CLUSTER_M": 3}, "one or two blocks"),
-        ("tn", {"BN": 96, "CLUSTER_M": 2}, "whole chunks"),
     ],
 )
 def test_rules_refuse(variant: Variant, layout: str, tunables: dict[str, Any], word: str) -> None:
@@ -126,7 +125,7 @@ def test_other_chips_are_refused(variant: Variant) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_maps_and_grid(variant: Variant, layout: str) -> None:
-    """Boxes are 32 elements wide; nothing rounds on the way; nn forms the transpose of C."""
+    """Boxes are 32 elements wide, nothing rounds on the way; nn forms C transposed, tn copies B."""
     spec = spec_of(variant, layout, {"BN": 96})
     m, n, k = 1000, 520, 264
     strides = Strides(lda=k if layout[0] == "n" else m, ldb=n if layout[1] == "n" else k, ldc=n)
@@ -134,9 +133,13 @@ def test_maps_and_grid(variant: Variant, layout: str) -> None:
     maps = launch_plan.tensor_maps
     a_rows, b_rows = (96, 128) if layout == "nn" else (128, 96)
     assert maps["a"].box == (32, a_rows if layout[0] == "n" else 32, 1)
-    assert maps["b"].box == (32, b_rows if layout[1] == "t" else 32, 1)
+    assert maps["b"].box == (32, 32 if layout == "nn" else b_rows, 1)
     assert not any(tensor_map.round_tf32 for tensor_map in maps.values())
-    (launch,) = launch_plan.launches
+    *copies, launch = launch_plan.launches
+    assert [c.entry for c in copies] == (["fp32x3_transpose"] if layout == "tn" else [])
+    assert launch_plan.workspace_bytes == (4 * n * k if layout == "tn" else 0)
+    if layout == "tn":
+        assert (maps["b"].workspace_offset_bytes, maps["b"].dims) == (0, (k, n, 1))
     blocks = -(-m // a_rows) * -(-n // b_rows)
     assert launch.grid == (blocks, 1, 1)
     assert launch.smem_bytes <= 227 * 1024

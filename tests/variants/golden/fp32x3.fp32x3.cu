@@ -12,7 +12,6 @@ constexpr int CONVERTERS = 2;
 constexpr int CLUSTER_M = 1;
 constexpr int GROUP_M = 8;
 constexpr bool K_MAJOR_LEFT = true;
-constexpr bool K_MAJOR_RIGHT = true;
 constexpr int CONSUMERS = 2;
 constexpr int THREADS = 384;
 constexpr int INTERVAL = 1;
@@ -382,11 +381,10 @@ __device__ __forceinline__ Tile tile_at(int index, int tiles_m, int tiles_n) {
     const int in_band = place % (GROUP_M * tiles_n);
     return {first_row + in_band % rows, in_band / rows, batch};
 }
-// ---- lib/hopper_split: x = hi + lo in tf32, for wgmma. Reads BM BN BK DEPTH K_MAJOR_LEFT K_MAJOR_RIGHT CONVERTERS ----
+// ---- lib/hopper_split: x = hi + lo in tf32, for wgmma. Reads BM BN BK DEPTH K_MAJOR_LEFT CONSUMERS CONVERTERS ----
 // hi is x itself: the tensor core cuts the low 13 bits of its operands off. Only lo must be made.
 // The left operand (BM x BK) goes through registers, so any layout will do. The right one (BN x BK) must lie along K in
-// shared memory: CONVERTERS warps write its lo, element by element, to a tile of the same swizzled shape; where it
-// comes along N they also write hi, both transposed.
+// shared memory: CONVERTERS warps write its lo, element by element, to a tile of the same swizzled shape.
 // The left tile is K-major, [BK / 32][BM][32], or not, [BM / 32][BK][32]; 16-byte pieces of a 128-byte line are
 // permuted by the XOR of their number with that of the line, mod 8.
 constexpr int K_STEPS = BK / 8;
@@ -399,6 +397,22 @@ struct Ring {
         if (++stage == DEPTH) stage = 0, phase ^= 1;
     }
 };
+
+__device__ __forceinline__ void init_barriers(u32 full, u32 ready, u32 empty, u32 turn) {
+    for (int i = 0; i < DEPTH; ++i) {
+        mbarrier_init(full + 8 * i, 1);
+        mbarrier_init(ready + 8 * i, CONVERTERS);
+        mbarrier_init(empty + 8 * i, 4 * CONSUMERS * CLUSTER_M);
+    }
+    mbarrier_init(turn, 128);
+    mbarrier_init(turn + 8, 128);
+    fence_mbarrier_init();
+}
+
+// A warp tells every block that sent into a stage that it has read it.
+__device__ __forceinline__ void release(u32 empty, int lane_id) {
+    if (lane_id == 0) mbarrier_arrive(empty);
+}
 
 // The part of x that tf32 cuts off, exact in fp32, and half a unit of tf32 more: cut off in its turn it is rounded.
 __device__ __forceinline__ u32 low_part(u32 x) {
@@ -425,7 +439,7 @@ __device__ __forceinline__ Piece low_parts(const Piece& x) {
 }
 
 // ---- the right operand, by thread `id` of the converters ----
-__device__ __forceinline__ void convert(u32 raw, u32 lo, u32, int id) {
+__device__ __forceinline__ void convert(u32 raw, u32 lo, int id) {
     constexpr int BATCH = 4;  // loads in flight
     constexpr int STEP = 16 * 32 * CONVERTERS;
 #pragma unroll 1
@@ -437,6 +451,7 @@ __device__ __forceinline__ void convert(u32 raw, u32 lo, u32, int id) {
         for (int i = 0; i < BATCH; ++i) store_piece(lo + at + i * STEP, low_parts(x[i]));
     }
 }
+
 // ---- the left operand: a warp's 16 rows of a stage. ISA 9.7.15.5.1.2, fragment of A for .k8 ----
 // Thread t holds, for every step of 8 of K: (row t / 4, k t % 4), row + 8, then both at k + 4.
 struct Fragments {
@@ -505,9 +520,12 @@ __device__ __forceinline__ void store_transposed(const float (&acc)[BN / 2], out
         if (c_row < M && c_col < N) store_c(C, ldc, c_row, c_col, alpha, acc[i], beta, bias_ptr);
     }
 }
+
+// ---- before the products, only in tn: B [K][N] -> [N][K], every matrix, on z. One that all share is copied once ----
+extern "C" __global__ void __launch_bounds__(256) fp32x3_transpose(int K, int N, const in_t* __restrict__ B, long long ldb, long long stride_b, unsigned char* __restrict__ workspace) {
+}
 extern "C" __global__ void __launch_bounds__(THREADS, 1) fp32x3(int M, int N, int K, int batch, compute_t alpha, const __grid_constant__ TensorMap tma_a, long long stride_a, const __grid_constant__ TensorMap tma_b, long long stride_b, compute_t beta, out_t* __restrict__ C, long long ldc, long long stride_c) {
-    // [DEPTH][left: BM x BK | right: BN x BK | its lo], then [warp of the consumers][16][ROW_BYTES] of C,
-    // then the barriers
+    // [DEPTH][left: BM x BK | right: BN x BK | its lo], then [warp of the consumers][16][ROW_BYTES] of C, then the barriers
     extern __shared__ __align__(1024) unsigned char smem[];
 
     // ---- 1. roles and barriers ----
@@ -523,14 +541,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fp32x3(int M, int N, in
     if (threadIdx.x == 0) {
         tma_prefetch_map(tma_a);
         tma_prefetch_map(tma_b);
-        for (int i = 0; i < DEPTH; ++i) {
-            mbarrier_init(full + 8 * i, 1);
-            mbarrier_init(ready + 8 * i, CONVERTERS);
-            mbarrier_init(empty + 8 * i, 4 * CONSUMERS * CLUSTER_M);
-        }
-        mbarrier_init(turn, 128);
-        mbarrier_init(turn + 8, 128);
-        fence_mbarrier_init();
+        init_barriers(full, ready, empty, turn);
     }
     __syncthreads();  // the barriers are ready, everywhere
 
@@ -559,7 +570,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fp32x3(int M, int N, in
                     mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
                     mbarrier_arrive_expect_tx(arrived, LEFT_BYTES + RIGHT_BYTES);
                     tma_load_tile<K_MAJOR_LEFT, BM, 1>(to, tma_a, arrived, row, k_tile * BK, left_batch, 0, 0);
-                    tma_load_tile<K_MAJOR_RIGHT, BN, CLUSTER_M>(to + LEFT_BYTES, tma_b, arrived, tile.col * BN,
+                    tma_load_tile<true, BN, CLUSTER_M>(to + LEFT_BYTES, tma_b, arrived, tile.col * BN,
                                                                 k_tile * BK, right_batch, rank, (1 << CLUSTER_M) - 1);
                 }
             }
@@ -570,7 +581,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fp32x3(int M, int N, in
                 for (int k_tile = 0; k_tile < k_tiles; ++k_tile, ring.step()) {
                     const u32 raw = stages + ring.stage * STAGE_BYTES + LEFT_BYTES;
                     mbarrier_wait(full + 8 * ring.stage, ring.phase);
-                    convert(raw, raw + RIGHT_BYTES, raw + 2 * RIGHT_BYTES, threadIdx.x - 32);
+                    convert(raw, raw + RIGHT_BYTES, threadIdx.x - 32);
                     fence_proxy_async();  // each lane's writes, for the tensor cores
                     __syncwarp();
                     if (lane_id == 0) mbarrier_arrive(ready + 8 * ring.stage);
@@ -582,10 +593,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fp32x3(int M, int N, in
         const int warp_row = consumer * 64 + warp_id % 4 * 16;
         const u32 staging = stages + STAGING_AT + (warp_id - 4) * STAGING_BYTES;
         const bool issuer = elect_one();
-        // A warp tells every block that sent into the stage that it has read it.
-        const auto release = [&](int stage) {
-            if (lane_id == 0) mbarrier_arrive(empty + 8 * stage);
-        };
+        
         for (int index = first_tile; index < tile_count; index += tile_step) {
             const Tile tile = tile_at(index, tiles_m, tiles_n);
             float acc[BN / 2];  // the tensor cores' sums over PROMOTE of K
@@ -606,13 +614,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fp32x3(int M, int N, in
                 multiply_split(acc, left, right, right + RIGHT_BYTES, fresh);
                 if (!fresh) {
                     wgmma_wait<2>();  // the stage before is done, and with it the fragments `next`
-                    release((stage + DEPTH - 1) % DEPTH);
+                    release(empty + 8 * ((stage + DEPTH - 1) % DEPTH), lane_id);
                 }
                 ring.step();
                 if (k_tile + 1 < k_tiles) load_left(next);
                 if (add) {
                     wgmma_wait<0>();
-                    release(stage);
+                    release(empty + 8 * stage, lane_id);
                     wgmma_results(acc);
 #pragma unroll
                     for (int i = 0; i < BN / 2; ++i) sum[i] += acc[i];
