@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gemm_lab.cli import measuring_options as mo
 from gemm_lab.cli import options as o
+from gemm_lab.errors import UsageError
+
+if TYPE_CHECKING:
+    from gemm_lab.lab.results import Results
+    from gemm_lab.lab.suite import Suite
+    from gemm_lab.report.document import Document
 
 __all__ = ["results"]
 
@@ -20,6 +26,19 @@ def results(
     ladder: Annotated[
         bool, typer.Option("--ladder", help="The steps from rung to rung, a table a problem.")
     ] = False,
+    standing: Annotated[
+        bool,
+        typer.Option(
+            "--standing",
+            help="How automatic choice stands against the library, and the worst problems.",
+        ),
+    ] = False,
+    suite: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--suite", metavar="NAME", help="With --standing: a part for each; may be repeated."
+        ),
+    ] = None,
     square: o.Squares = None,
     dtype: Annotated[
         list[str] | None,
@@ -45,9 +64,13 @@ def results(
     --dtype bf16
     """
     from gemm_lab.lab.results import Results
-    from gemm_lab.report.ladder import ladder_document, ladders
-    from gemm_lab.report.survey import survey_document
+    from gemm_lab.lab.suite import load_suite
 
+    if suite and not standing:
+        raise UsageError("--suite goes with --standing", hint="--square picks squares")
+    if ladder and standing:
+        raise UsageError("--ladder and --standing are two tables", hint="one at a time")
+    suites = [load_suite(name) for name in suite or ()]
     form = mo.output_format(as_json=as_json, as_csv=as_csv, as_md=as_md)
     loaded = Results()
     for file in files:
@@ -66,5 +89,19 @@ def results(
         found = found.filter(lambda x: x.problem.m == x.problem.n == x.problem.k in square)
     if dtype:
         found = found.filter(lambda x: x.problem.dtype in dtype)
-    document = ladder_document(ladders(found)) if ladder else survey_document(list(found))
-    mo.print_results(found, form, document)
+    mo.print_results(found, form, _document(found, ladder, standing, suites))
+
+
+def _document(found: Results, ladder: bool, standing: bool, suites: list[Suite]) -> Document:
+    if standing:
+        from gemm_lab.lab.standing import standings
+        from gemm_lab.report.standing import standing_document
+
+        return standing_document(standings(found, suites))
+    if ladder:
+        from gemm_lab.report.ladder import ladder_document, ladders
+
+        return ladder_document(ladders(found))
+    from gemm_lab.report.survey import survey_document
+
+    return survey_document(list(found))

@@ -103,6 +103,8 @@ class Measurement:
 
     Measurements of the same `group` shared their rounds: sample i of each is of round i.
     `error` says why there is no result. `smem_pad_bytes` is dynamic shared memory added by hand.
+    `choice_rank` is the place in the order of automatic choice, 0 for what it takes. `single_ms` is
+    what one call took before the rounds; without samples it was too long for the time at hand.
     """
 
     schema: int = SCHEMA
@@ -138,6 +140,8 @@ class Measurement:
     group: str | None = None
     smem_pad_bytes: int = 0
     bias: bool = False
+    choice_rank: int | None = None
+    single_ms: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

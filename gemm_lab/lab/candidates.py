@@ -75,12 +75,16 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """One kernel on one problem, checked and rendered; `key` says what a journal knows it by."""
+    """One kernel on one problem, checked and rendered; `key` says what a journal knows it by.
+
+    `choice_rank` is its place in the order of automatic choice, where that proposed it.
+    """
 
     request: Request
     problem: GemmProblem
     rendered: RenderedKernel
     key: str
+    choice_rank: int | None = None
 
     @property
     def recipe(self) -> Recipe:

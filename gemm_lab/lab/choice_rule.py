@@ -8,7 +8,8 @@ quantisation alone: the multiply-adds of the multiprocessor that has most blocks
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from gemm_lab.core.problem import GemmProblem
@@ -16,7 +17,7 @@ from gemm_lab.errors import UsageError
 from gemm_lab.lab.choice_prospects import Prospect
 from gemm_lab.model import BoundName, Device, KernelShape, peak_tflops, predict
 
-__all__ = ["Estimate", "estimate", "wave_cost"]
+__all__ = ["Estimate", "copies_ms", "estimate", "wave_cost"]
 
 # A launch that waits for the one before, and a call that fills an empty card.
 _LAUNCH_MS = 0.003
@@ -24,6 +25,10 @@ _LAUNCH_MS = 0.003
 _OVERLAP = 4.0
 _SCHEDULERS = 4
 _IN_SM = {BoundName.FMA, BoundName.TENSOR, BoundName.REGISTERS, BoundName.ISSUE, BoundName.SMEM}
+# A copy fills its target, reads the operand and writes it: memory passes, and launches.
+_COPY_PASSES, _COPY_LAUNCHES = 3, 2
+# C goes back as well.
+_C_PASSES, _C_LAUNCHES = 5, 3
 # Multiply-adds that an operand's element, and a part of a split sum, are worth.
 _OPERAND_WORK = 32
 _PART_WORK = 100_000
@@ -33,11 +38,16 @@ _SOME_SMS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """`cost` ranks; `time_ms` is the same in milliseconds where the card is known."""
+    """`cost` ranks; `time_ms` is the same in milliseconds where the card is known.
+
+    `parts` are the milliseconds of each thing that takes time, by name, where the model knows the
+    kernel: units at work, multiprocessors that idle in the last wave, launches, scratch memory.
+    """
 
     cost: float
     time_ms: float | None
     why: str
+    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 def estimate(
@@ -56,11 +66,35 @@ def estimate(
     waves = found.waves
     resident = min(found.occupancy.blocks_per_sm, ceil(waves.blocks / sm_count)) * kernel.warps
     idle = max(1.0, _SCHEDULERS / resident)
-    times = [b.time_ms * (idle if b.name in _IN_SM else 1.0) for b in found.bounds]
-    time_ms = sum(t**_OVERLAP for t in times) ** (1 / _OVERLAP)
-    time_ms += _beside(prospect, problem, card, sm_count)
+    times = {b.name: b.time_ms * (idle if b.name in _IN_SM else 1.0) for b in found.bounds}
+    time_ms = sum(t**_OVERLAP for t in times.values()) ** (1 / _OVERLAP)
+    beside = _beside(prospect, problem, card, sm_count)
+    time_ms += sum(beside.values())
     text = f"{waves.blocks:,} blocks on {sm_count} multiprocessors, waits for {found.bound.value}"
-    return Estimate(cost=time_ms, time_ms=time_ms, why=text)
+    # A unit inside a multiprocessor is charged for the one with most blocks; the others idle.
+    busy = {n.value: t * (waves.efficiency if n in _IN_SM else 1.0) for n, t in times.items()}
+    tail = max((t for n, t in times.items() if n in _IN_SM), default=0.0) * (1 - waves.efficiency)
+    return Estimate(
+        cost=time_ms,
+        time_ms=time_ms,
+        why=text,
+        parts={**busy, "wave tail": tail, **beside},
+    )
+
+
+def copies_ms(problem: GemmProblem, operands: Iterable[str], card: Device) -> float:
+    """Milliseconds of copying operands ("a", "b", "c") to where a kernel can read them."""
+    s = problem.shape
+    size, out = problem.dtype.storage.size_bytes, problem.out.size_bytes
+    once = {"a": s.m * s.k * size, "b": s.k * s.n * size, "c": s.m * s.n * out}
+    found = 0.0
+    for name in operands:
+        passes, launches = (
+            (_C_PASSES, _C_LAUNCHES) if name == "c" else (_COPY_PASSES, _COPY_LAUNCHES)
+        )
+        moved = passes * s.batch * once[name]
+        found += launches * _LAUNCH_MS + moved / (card.dram_gb_s * 1e9) * 1e3
+    return found
 
 
 def _in_whole_clusters(k: KernelShape, problem: GemmProblem) -> GemmProblem:
@@ -75,12 +109,17 @@ def _in_whole_clusters(k: KernelShape, problem: GemmProblem) -> GemmProblem:
     return replace(problem, shape=replace(s, m=m, n=n))
 
 
-def _beside(prospect: Prospect, problem: GemmProblem, card: Device, sm_count: int) -> float:
+def _beside(
+    prospect: Prospect, problem: GemmProblem, card: Device, sm_count: int
+) -> dict[str, float]:
     """Milliseconds of launches and of scratch memory that is written and read."""
     scratch = prospect.workspace_bytes(problem, sm_count)
     rate = card.l2_gb_s if card.l2_gb_s and 2 * scratch < card.l2_bytes else card.dram_gb_s
     launches = prospect.launch_count(problem, sm_count)
-    return launches * _LAUNCH_MS + 2 * scratch / (rate * 1e9) * 1e3
+    return {
+        "launches": launches * _LAUNCH_MS,
+        "scratch memory": 2 * scratch / (rate * 1e9) * 1e3,
+    }
 
 
 def wave_cost(kernel: KernelShape | None, problem: GemmProblem, *, sm_count: int) -> float:
@@ -109,7 +148,8 @@ def _by_waves(
     time_ms = None
     if card is not None:
         rate = peak_tflops(card, problem.dtype.name) * 1e12 / card.sm_count
-        time_ms = 2 * work / rate * 1e3 + _beside(prospect, problem, card, sm_count)
+        beside = _beside(prospect, problem, card, sm_count)
+        time_ms = 2 * work / rate * 1e3 + sum(beside.values())
     return Estimate(
         cost=work if time_ms is None else time_ms,
         time_ms=time_ms,

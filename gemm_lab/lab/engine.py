@@ -21,6 +21,7 @@ from gemm_lab.lab.progress import Progress
 from gemm_lab.lab.results import Pruned, Results
 from gemm_lab.lab.runner import IsolatedRunner, LocalRunner, Runner
 from gemm_lab.lab.station import StationPlan
+from gemm_lab.lab.timing import is_too_slow
 from gemm_lab.lab.workbench import BackendName, Workbench
 
 __all__ = ["Keeping", "execute", "failure", "open_runner", "station_plan"]
@@ -63,6 +64,8 @@ def _suffices(m: Measurement, settings: RunSettings) -> bool:
     if settings.verify and m.verified is None:
         return False
     if settings.time and m.backend == "gpu" and m.problem.k > 0:
+        if m.single_ms is not None and not m.samples_ms:  # too slow for the time at hand then
+            return is_too_slow(m.single_ms, settings.max_seconds)
         return bool(m.samples_ms) and (m.baseline is not None or not settings.baseline)
     return True
 
@@ -230,6 +233,7 @@ class _Recorder:
         self.count = 0
 
     def keep(self, candidate: Candidate, measurement: Measurement) -> None:
+        measurement = replace(measurement, choice_rank=candidate.choice_rank)
         if self._journal is not None:
             self._journal.append(measurement)
         self._found[candidate.key] = measurement

@@ -249,6 +249,10 @@ class _Group:
 
 
 def _with_times(measured: Measurement, index: int, timed: TimedGroup) -> Measurement:
+    if index in timed.too_slow:
+        single_ms = timed.too_slow[index]
+        note = f"not timed: one call takes {single_ms:.4g} ms, too long for rounds with the others"
+        return replace(measured, single_ms=single_ms, warnings=(*measured.warnings, note))
     p = measured.problem
     flop_count = 2 * p.m * p.n * p.k * p.batch
     own: Samples = timed.kernels[index]
@@ -259,6 +263,7 @@ def _with_times(measured: Measurement, index: int, timed: TimedGroup) -> Measure
         median_ms=None if median is None else median.median_ms,
         tflops=None if median is None else _tflops(flop_count, median.median_ms),
         launch_bound=own.launch_bound,
+        single_ms=own.single_ms,
         baseline=_baseline(timed.baseline, flop_count),
         ratio_to_baseline=None
         if timed.baseline is None

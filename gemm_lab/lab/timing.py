@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from gemm_lab.core.statistics import summarize
@@ -13,10 +14,20 @@ from gemm_lab.gpu.stopwatch import CudaStopwatch
 from gemm_lab.gpu.timing import Runner, Samples, TimingSettings, measure_interleaved, rotation
 from gemm_lab.lab.trial import Trial
 
-__all__ = ["GPU_TOOLS", "Library", "TimedBaseline", "TimedGroup", "TimingTools", "time_trials"]
+__all__ = [
+    "GPU_TOOLS",
+    "Library",
+    "TimedBaseline",
+    "TimedGroup",
+    "TimingTools",
+    "is_too_slow",
+    "time_trials",
+]
 
 LIBRARY = "library"
 _WARM_SECONDS = 0.5
+# A kernel of several that could not alone do so many rounds in the time is left out.
+_LEAST_ROUNDS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +63,13 @@ class TimedBaseline:
 
 @dataclass(frozen=True, kw_only=True)
 class TimedGroup:
-    """Samples of the kernels by index, of the library, and how the card behaved."""
+    """Samples of the kernels by index, of the library, and how the card behaved.
+
+    `too_slow` are the milliseconds of one call of those that have no samples.
+    """
 
     kernels: Mapping[int, Samples]
+    too_slow: Mapping[int, float]
     baseline: TimedBaseline | None
     clocks: Mapping[str, Any] | None
     warm_median_ms: Mapping[int, float | None]
@@ -94,7 +109,8 @@ def time_trials(
 ) -> TimedGroup:
     """Shuffled rounds of all kernels and the library, on buffers that fill twice the L2.
 
-    The trials answer one problem and share A and B where their strides agree.
+    The trials answer one problem and share A and B where their strides agree. Of several, those
+    that would leave the others too few rounds are not timed.
     """
     first = next(iter(trials.values()))
     backend = first.backend
@@ -106,9 +122,11 @@ def time_trials(
             l2_bytes=backend.info.l2_bytes,
             free_bytes=int(backend.free_bytes() * share),
         )
+        stopwatch = tools.stopwatch(backend)
+        too_slow = _too_slow(trials, stopwatch, max_seconds)
+        trials = {index: trial for index, trial in trials.items() if index not in too_slow}
         for trial in trials.values():
             trial.add_sets(turn.sets)
-        stopwatch = tools.stopwatch(backend)
         runners: dict[str, Runner] = {_name(index): trial.launch for index, trial in trials.items()}
         warnings: list[str] = []
         library = None
@@ -141,6 +159,7 @@ def time_trials(
         warnings.append(f"the card throttled: {', '.join(timed.clocks.throttled)}")
     return TimedGroup(
         kernels={index: timed.samples[_name(index)] for index in trials},
+        too_slow=too_slow,
         baseline=None
         if library is None
         else TimedBaseline(
@@ -152,6 +171,24 @@ def time_trials(
         warm_median_ms=warm,
         warnings=(*warnings, *timed.warnings),
     )
+
+
+def is_too_slow(single_ms: float, max_seconds: float) -> bool:
+    """Whether a kernel would leave those that share its rounds with too few of them."""
+    return _LEAST_ROUNDS * single_ms > max_seconds * 1e3
+
+
+def _too_slow(
+    trials: Mapping[int, Trial], stopwatch: Any, max_seconds: float
+) -> Mapping[int, float]:
+    """Milliseconds of one call of each trial that must go; the fastest never goes."""
+    if len(trials) == 1:
+        return {}
+    single = {
+        i: float(stopwatch.time_chunk([partial(trial.launch, 0)])[0]) for i, trial in trials.items()
+    }
+    fastest = min(single, key=lambda i: single[i])
+    return {i: ms for i, ms in single.items() if i != fastest and is_too_slow(ms, max_seconds)}
 
 
 def _name(index: int) -> str:

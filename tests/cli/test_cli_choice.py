@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_helpers import Call
 
-from gemm_lab.core.measurement import MeasuredProblem, Measurement
+from gemm_lab.core.measurement import MeasuredProblem, Measurement, Ratio
 from gemm_lab.lab.results import Results
 
 WORDS = ("run", "--explain-choice", "--dtype", "bf16", "--shape", "64x4096x16384", "--gpu", "H200")
@@ -92,3 +93,22 @@ def test_recorded_results_become_choices(
     empty = tmp_path / "none.jsonl"
     Results([recorded("naive", 1.0, verified=False)]).save(empty)
     assert call("results", str(empty), "--choices", str(folder)).code == 2
+
+
+def test_results_say_how_choice_stands(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl"
+    ratio = Ratio(median=0.5, low=0.5, high=0.5)
+    Results(
+        [
+            recorded("async_copy", 2.0, ratio_to_baseline=ratio, choice_rank=0),
+            recorded("mma", 1.0, ratio_to_baseline=replace(ratio, median=1.0), choice_rank=1),
+        ]
+    ).save(file)
+    said = call("results", str(file), "--standing").out
+    assert "chosen / library  best tried / library" in said
+    assert "0.500                 1.000" in said
+    assert "1.000 mma" in said
+    assert "nothing was timed" in call("results", str(file), "--standing", "--suite", "squares").out
+    assert call("results", str(file), "--suite", "squares").code == 2
+    assert call("results", str(file), "--standing", "--ladder").code == 2
+    assert call("results", str(file), "--standing", "--suite", "sqares").code == 2

@@ -260,3 +260,27 @@ def _start(cache_directory: Path, output: Path) -> subprocess.Popen[str]:
         text=True,
         env=environment,
     )
+
+
+def test_a_slow_kernel_does_not_take_the_rounds_of_the_others(
+    cache_directory: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "bench.jsonl"
+    wanted = {
+        "tunables": {"SPEED": [100_000, 100, 50]}, "output": output,
+        # One call of the slow one takes 1,344 ms of the fake card's time, of the others 1.
+        "settings": RunSettings(min_rounds=5, max_rounds=10, max_seconds=2.0),
+    }  # fmt: skip
+    slow, plain, fast = run(cache_directory, **wanted)
+    assert slow.verified
+    assert (slow.samples_ms, slow.median_ms, slow.tflops, slow.baseline) == ((), None, None, None)
+    assert slow.single_ms == pytest.approx(1344, rel=0.1)
+    assert any(w.startswith("not timed: one call takes") for w in slow.warnings)
+    assert len(plain.samples_ms) == len(fast.samples_ms) >= 5
+    assert run(cache_directory, **wanted).resumed == 3
+    longer = {**wanted, "settings": RunSettings(min_rounds=5, max_rounds=5, max_seconds=60.0)}
+    again = run(cache_directory, **longer)
+    assert again.resumed == 0
+    assert len(again[0].samples_ms) == 5
+    alone = run(cache_directory, **{**wanted, "tunables": {"SPEED": [100_000]}, "output": None})
+    assert alone[0].median_ms == pytest.approx(1344, rel=0.1)
