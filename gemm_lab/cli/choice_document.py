@@ -42,7 +42,7 @@ def choice_document(choice: Choice) -> Document:
 
 def _row(a: Alternative, choice: Choice) -> tuple[str, str, str, str, str]:
     expected = "" if a.estimated_ms is None else milliseconds(a.estimated_ms)
-    why = f"{a.why}; {', '.join(a.copies)} copied first" if a.copies else a.why
+    why = "; ".join(text for text in (a.why, a.copies_text) if text)
     return (a.variant, expected, a.basis.value, _difference(a, choice), why)
 
 

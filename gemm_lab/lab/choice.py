@@ -13,6 +13,7 @@ from typing import Any
 from gemm_lab.core.dtypes import DType, Layout, ScalarType
 from gemm_lab.core.kernel import Config, TunableValue
 from gemm_lab.core.problem import Alignment, GemmProblem, Shape
+from gemm_lab.report.numbers import milliseconds
 
 __all__ = ["Alternative", "Arrangement", "Basis", "Choice", "ChoiceQuestion", "PassedOver"]
 
@@ -94,9 +95,11 @@ class Alternative:
 
     Attributes:
         arch: to compile for.
-        estimated_ms: from the nearest record or the model; None where neither knows.
+        estimated_ms: from the nearest record or the model, copies included; None where neither
+            knows.
         recorded_ms: median of a recorded run of `recorded_problem`, which may be another shape.
         copies: operands that would have to be copied first.
+        copies_ms: how long that takes by the model; None without copies or a card that it knows.
         why: one line.
     """
 
@@ -109,7 +112,16 @@ class Alternative:
     recorded_ms: float | None = None
     recorded_problem: str | None = None
     copies: tuple[str, ...] = ()
+    copies_ms: float | None = None
     why: str = ""
+
+    @property
+    def copies_text(self) -> str:
+        """What must be copied first, and for how long; "" when nothing must."""
+        if not self.copies:
+            return ""
+        time = "" if self.copies_ms is None else f", {milliseconds(self.copies_ms)} of it"
+        return f"{', '.join(self.copies)} copied first{time}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,5 +208,6 @@ def _alternative(a: Alternative) -> dict[str, Any]:
         "recorded_ms": a.recorded_ms,
         "recorded_problem": a.recorded_problem,
         "copies": list(a.copies),
+        "copies_ms": a.copies_ms,
         "why": a.why,
     }

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from statistics import geometric_mean
 
+from gemm_lab.core.dtypes import LAYOUTS
 from gemm_lab.core.dtypes import dtype as dtype_named
 from gemm_lab.core.problem import GemmProblem, Shape
 from gemm_lab.errors import GemmLabError
@@ -30,8 +31,13 @@ class History:
     prospects: Prospects
     _factors: dict[int, float | None] = field(default_factory=dict)
 
-    def near(self, question: ChoiceQuestion, rung: Rung) -> list[tuple[float, Record]]:
-        """Records of a rung in the question's arithmetic with their distance, nearest first."""
+    def near(
+        self, question: ChoiceQuestion, rung: Rung, layout: str | None = None
+    ) -> list[tuple[float, Record]]:
+        """Records of a rung in the question's arithmetic with their distance, nearest first.
+
+        In the rung's own layout unless another is named.
+        """
         q, s = question, question.shape
         if not q.device:
             return []
@@ -40,14 +46,17 @@ class History:
             arch=q.arch,
             dtype=q.dtype.name,
             out_dtype=q.out.name,
-            layout=rung.lie.layout,
+            layout=layout or rung.lie.layout,
             shape=(s.m, s.n, s.k, s.batch),
         )
         return [(distance, r) for distance, r in found if r.variant == rung.variant.name]
 
     def typical_factor(self, question: ChoiceQuestion, rung: Rung) -> float | None:
-        """That of a rung's nearest records, however far they are."""
-        nearest = self.near(question, rung)[:_TYPICAL]
+        """That of a rung's nearest records, however far, of other layouts where its has none."""
+        found = self.near(question, rung)
+        if not found:
+            found = [x for layout in LAYOUTS for x in self.near(question, rung, layout)]
+        nearest = sorted(found, key=lambda x: x[0])[:_TYPICAL]
         known = [f for _, r in nearest if (f := self.factor(question, rung, r)) is not None]
         return geometric_mean(known) if known else None
 
@@ -68,7 +77,7 @@ class History:
             ),
             dtype=dtype_named(record.dtype),
             out=question.out,
-            layout=rung.lie.layout,
+            layout=next(x for x in LAYOUTS if x == record.layout),
         )
         plain = replace(question, epilogue=None, bias=False, arch=record.arch)
         lie = packed_arrangement(then, then.layout)

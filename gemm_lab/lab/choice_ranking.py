@@ -3,7 +3,8 @@
 Recorded times count most: a kernel recorded near the question is expected to be as much slower
 than the model's estimate as it was there. A kernel that nobody recorded near it is ranked by the
 estimate times what its rung was seen to need elsewhere; where nothing at all is recorded a rung
-lower on the ladder must promise clearly more to be taken.
+lower on the ladder must promise clearly more to be taken. Operands that have to be copied first
+cost what the model says; where it does not know the card, such kernels come last.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from gemm_lab.lab.choice_prospects import (
     tile_configs,
 )
 from gemm_lab.lab.choice_records import Record
-from gemm_lab.lab.choice_rule import Estimate, estimate, wave_cost
+from gemm_lab.lab.choice_rule import Estimate, copies_ms, estimate, wave_cost
 from gemm_lab.variants import config_of
 
 __all__ = ["Ranking"]
@@ -71,12 +72,14 @@ class Ranking:
         self.card = card_named(q.device, q.dtype.name) if q.device else None
 
     def ranked(self) -> list[Alternative]:
-        """Every kernel, best first; those for which operands must be copied come behind."""
+        """Every kernel, best first; those with copies that nobody can price come last."""
         if self.question.emulated:
             return list(self._by_ladder(sorted(self.rungs, key=lambda r: r.depth)))
-        whole = [r for r in self.rungs if not r.lie.copied] or self.rungs
-        top = sorted(whole, key=lambda r: -r.depth)[:_EXAMINED]
-        rest = sorted((r for r in self.rungs if r not in top), key=lambda r: -r.depth)
+        ladder = sorted(self.rungs, key=lambda r: -r.depth)
+        whole = [r for r in ladder if not r.lie.copied] or ladder
+        lowest = whole[:_EXAMINED][-1].depth if self.card else 0
+        top = whole[:_EXAMINED] + [r for r in ladder if r not in whole and r.depth >= lowest]
+        rest = [r for r in ladder if r not in top]
         seen = self._recorded()
         known = {(s.alternative.variant, s.alternative.config) for s in seen}
         seen += [
@@ -89,12 +92,8 @@ class Ranking:
             if sum(k.variant == s.alternative.variant for k in kept) < _CONFIGS_OF_A_RUNG:
                 kept.append(s.alternative)
         last = list(self._by_ladder(rest))
-        return [
-            *(a for a in kept if not a.copies),
-            *(a for a in last if not a.copies),
-            *(a for a in kept if a.copies),
-            *(a for a in last if a.copies),
-        ]
+        found = [*kept, *last]
+        return sorted(found, key=lambda a: bool(a.copies) and a.copies_ms is None)
 
     # ---- from records ----
     def _recorded(self) -> list[_Seen]:
@@ -133,11 +132,11 @@ class Ranking:
             why = f"scaled from {record.problem_text} recorded on {record.device}"
         if not isfinite(cost):
             return None
-        alternative = self._alternative(rung, prospect, basis, why, cost)
-        return _Seen(
-            cost=cost,
+        seen = self._seen(rung, prospect, basis, why, cost, cost)
+        return replace(
+            seen,
             alternative=replace(
-                alternative,
+                seen.alternative,
                 recorded_ms=record.median_ms,
                 recorded_problem=record.problem_text,
             ),
@@ -158,10 +157,9 @@ class Ranking:
                 time_ms = None if found.time_ms is None else found.time_ms * (factor or 1.0)
                 if factor is not None and self.card is None:
                     time_ms = found.cost * factor
-                yield _Seen(
-                    cost=found.cost * weight * (1 if prospect.config == usual_config else _CHANGED),
-                    alternative=self._alternative(rung, prospect, Basis.RULE, found.why, time_ms),
-                )
+                changed = 1 if prospect.config == usual_config else _CHANGED
+                cost = found.cost * weight * changed
+                yield self._seen(rung, prospect, Basis.RULE, found.why, cost, time_ms)
 
     def _configs(self, rung: Rung) -> list[tuple[Prospect, Estimate]]:
         """The best few by the model, among the defaults and those that fill the card best."""
@@ -207,11 +205,34 @@ class Ranking:
         """Best first, each once, without those that the model says cannot run."""
         each = {p.config: p for p in some}.values()
         found = [(p, self._estimate(p, rung.lie)) for p in each]
-        return sorted((x for x in found if isfinite(x[1].cost)), key=lambda x: x[1].cost)
+        able = [x for x in found if isfinite(x[1].cost)]
+        return sorted(able, key=lambda x: x[1].cost + (self._copies_ms(x[0], rung.lie) or 0.0))
 
     def _estimate(self, prospect: Prospect, lie: Arrangement) -> Estimate:
         problem = self.question.problem(lie.layout)
         return estimate(prospect, problem, card=self.card, sm_count=self.question.sm_count)
+
+    def _copies_ms(self, prospect: Prospect, lie: Arrangement) -> float | None:
+        """Milliseconds of the copies that a kernel needs; None where nobody knows."""
+        problem = self.question.problem(lie.layout)
+        return copies_ms(problem, prospect.copies, self.card) if self.card else None
+
+    def _seen(
+        self,
+        rung: Rung,
+        prospect: Prospect,
+        basis: Basis,
+        why: str,
+        cost: float,
+        time_ms: float | None,
+    ) -> _Seen:
+        """With its copies on top of what the kernel alone costs."""
+        copies = self._copies_ms(prospect, rung.lie) or 0.0
+        total_ms = None if time_ms is None else time_ms + copies
+        return _Seen(
+            cost=cost + copies,
+            alternative=self._alternative(rung, prospect, basis, why, total_ms),
+        )
 
     # ---- by the ladder alone ----
     def _by_ladder(self, rungs: list[Rung]) -> Iterator[Alternative]:
@@ -238,6 +259,7 @@ class Ranking:
             basis=basis,
             estimated_ms=time_ms,
             copies=tuple(sorted(prospect.copies)),
+            copies_ms=self._copies_ms(prospect, rung.lie) if prospect.copies else None,
             why=why,
         )
 

@@ -160,10 +160,12 @@ def run_chosen(
         except GemmLabError as error:
             notes.append(f"{variant.name} {chosen.config} was passed over: {error.message}")
             raise RefusedError(error) from error
+        if chosen.copies:
+            notes.append(f"the time is without the copies that matmul makes: {chosen.copies_text}")
         return measure(bench, where, request, problem, settings)
 
     measured = chooser_of(bench).first_that_works(question, attempt)
-    return replace(measured, warnings=(*measured.warnings, *notes))
+    return replace(measured, warnings=(*measured.warnings, *notes), choice_rank=0)
 
 
 @dataclass(frozen=True)

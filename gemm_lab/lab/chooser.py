@@ -223,9 +223,7 @@ def _reason(first: Alternative) -> str:
         f"{first.why}",
         Basis.LADDER: first.why,
     }[first.basis]
-    if first.copies:
-        text += f"; {', '.join(first.copies)} must be copied, no kernel could do without"
-    return text
+    return "; ".join(part for part in (text, first.copies_text) if part)
 
 
 _choosers: WeakKeyDictionary[Workbench, Chooser] = WeakKeyDictionary()

@@ -83,12 +83,40 @@ def test_every_product_that_some_variant_does_gets_one(dtype: str, card: str) ->
             assert json.dumps(choice.to_dict(), allow_nan=False)
 
 
-def test_the_first_rungs_are_those_without_copies() -> None:
-    choice = choose(question((4095, 4095, 4095)))
+def test_copies_that_nobody_can_price_come_last() -> None:
+    asked = question((4095, 4095, 4095), card=None, arch="sm_90a", device="Card of Tomorrow")
+    choice = choose(asked)
     copies = [bool(a.copies) for a in choice.alternatives]
     assert copies == sorted(copies)
     assert not choice.chosen.copies
     assert any(copies), "the highest rung needs aligned rows and comes last"
+    assert all(a.copies_ms is None for a in choice.alternatives)
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "tf32"])
+def test_copies_count_by_their_time(dtype: str, layout: Layout) -> None:
+    """Large: the tensor cores are worth it. Small: the copies would take longer than the rest."""
+    large = choose(question((4095, 4097, 4093), dtype=dtype, layout=layout))
+    assert large.chosen.copies == ("a", "b")
+    assert large.chosen.copies_ms
+    without = [a for a in large.alternatives if not a.copies]
+    assert large.chosen.estimated_ms < min(a.estimated_ms or 9e9 for a in without)
+    assert "a, b copied first, " in large.reason
+    assert large.to_dict()["alternatives"][0]["copies_ms"] == large.chosen.copies_ms
+    assert not choose(question((129, 129, 129), dtype=dtype, layout=layout)).chosen.copies
+    aligned = choose(question((4096, 4096, 4096), dtype=dtype, layout=layout)).chosen
+    assert (aligned.copies, aligned.copies_ms) == ((), None)
+    assert aligned.estimated_ms < large.chosen.estimated_ms - 0.9 * large.chosen.copies_ms
+
+
+def test_layouts_done_by_a_launch_of_the_kernel_itself_are_no_copies() -> None:
+    """A transposing launch is part of the kernel's time, and it is worth it."""
+    choice = choose(question((4096, 4096, 4096), dtype="tf32", layout="nn"))
+    assert BENCH.variant(choice.variant).dtypes["tf32"].arch == H200.arch
+    direct = choose(question((4096, 4096, 4096), dtype="tf32", layout="nt"))
+    assert direct.chosen.estimated_ms < choice.chosen.estimated_ms
+    assert not choice.chosen.copies
 
 
 def test_a_large_product_takes_the_highest_rung() -> None:

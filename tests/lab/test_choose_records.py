@@ -15,7 +15,7 @@ from measurements import problem, timed
 import gemm_lab
 from gemm_lab.core.measurement import to_json
 from gemm_lab.errors import UsageError
-from gemm_lab.lab.choice import Basis
+from gemm_lab.lab.choice import Basis, Choice
 from gemm_lab.lab.choice_records import (
     Records,
     choice_lines,
@@ -123,9 +123,11 @@ class TestWhatNoLongerFits:
         exact = next(v for v in rungs() if Workbench().variant(v).dtypes["bf16"].arch == "sm_90a")
         records = [record(exact, defaults(exact), 0.2)]
         choice = choose(question((4095, 4095, 4095)), records)
-        assert choice.variant != exact
-        last = [a for a in choice.alternatives if a.basis is Basis.NEIGHBOUR]
-        assert all(a.copies for a in last)
+        (scaled,) = [a for a in choice.alternatives if a.basis is Basis.NEIGHBOUR]
+        assert scaled.copies == ("a", "b")
+        assert scaled.estimated_ms is not None
+        assert scaled.copies_ms is not None
+        assert 0.19 < scaled.estimated_ms - scaled.copies_ms < 0.23
 
     def test_tunables_that_the_caller_wants_otherwise(self) -> None:
         fast = record(HIGH, defaults(HIGH), 1e-3)
@@ -240,3 +242,39 @@ def test_distance_is_in_doublings() -> None:
     )  # fmt: skip
     assert [x.variant for _, x in near] == ["x", "far"]
     assert A100.arch == "sm_80"
+
+
+def test_records_without_their_copies_are_ranked_with_them() -> None:
+    """A recorded time is of rows that were padded beforehand."""
+    shape = (4095, 4097, 4093)
+    ranked = choose(question(shape)).alternatives
+    copying = next(a for a in ranked if a.copies)
+    plain = next(a for a in ranked if not a.copies)
+    m, n, k = shape
+
+    def recorded(copying_ms: float) -> Choice:
+        some = [
+            record(copying.variant, dict(copying.config), copying_ms, m=m, n=n, k=k),
+            record(plain.variant, dict(plain.config), 0.2, m=m, n=n, k=k),
+        ]
+        return choose(question(shape), some)
+
+    assert copying.copies_ms is not None
+    near = recorded(0.2 - 0.9 * copying.copies_ms)
+    assert near.variant == plain.variant
+    clear = recorded(0.2 - 1.1 * copying.copies_ms)
+    assert clear.variant == copying.variant
+    assert clear.chosen.estimated_ms == pytest.approx(0.2 - 0.1 * copying.copies_ms)
+
+
+def test_a_layout_without_records_learns_from_another() -> None:
+    """What a rung was seen to need in nt is expected of it in nn."""
+    shape = (4096, 4096, 4096)
+    blank = choose(question(shape, layout="nn"))
+    ranked = [a for a in blank.alternatives if a.estimated_ms]
+    first, second = ranked[0], next(a for a in ranked if a.variant != ranked[0].variant)
+    seen = [
+        record(first.variant, dict(first.config), 40 * first.estimated_ms),
+        record(second.variant, dict(second.config), second.estimated_ms),
+    ]
+    assert choose(question(shape, layout="nn"), seen).variant == second.variant
