@@ -4,39 +4,31 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cuda.bindings import nvrtc
 
 from gemm_lab.emulator import LaunchReport, LoadedModule, Memory, Options, launch, load_ptx
+from gemm_lab.jit.compile import toolchain
+from gemm_lab.jit.headers import resolve_includes
 
 HALF_HEADERS = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
 
 
-def header_options() -> list[str]:
-    import nvidia
-
-    return [f"-I{path}" for root in nvidia.__path__ for path in Path(root).glob("*/include")]
-
-
 @functools.lru_cache(maxsize=512)
 def ptx_of(source: str, arch: str = "sm_80") -> str:
-    """PTX that NVRTC makes of a CUDA text; its log when it refuses."""
-    _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"/gemm_lab/test.cu", 0, [], [])
-    options = [f"-arch={arch}", "-lineinfo", "-std=c++17", *header_options()]
-    encoded = [option.encode() for option in options]
-    (status,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
-    if int(status):
-        _, size = nvrtc.nvrtcGetProgramLogSize(program)
-        log = b" " * size
-        nvrtc.nvrtcGetProgramLog(program, log)
-        raise AssertionError(log.decode())
-    _, size = nvrtc.nvrtcGetPTXSize(program)
-    text = b" " * size
-    nvrtc.nvrtcGetPTX(program, text)
-    return text.rstrip(b"\0").decode()
+    """PTX that the lab's NVRTC makes of a CUDA text; its log when it refuses."""
+    tools = toolchain()
+    included = resolve_includes(source, tools.headers) if tools.headers else None
+    output = tools.nvrtc().compile(
+        included.source if included else source,
+        program_name="/gemm_lab/test.cu",
+        options=(f"--gpu-architecture={arch}", "--std=c++17", "-lineinfo"),
+        headers=included.headers if included else {},
+    )
+    if not output.ok:
+        raise AssertionError(output.log)
+    return output.ptx
 
 
 @functools.lru_cache(maxsize=512)

@@ -8,131 +8,18 @@ Record them where there is a card: python tests/emulator/record_hardware.py
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 from emulator_helpers import HALF_HEADERS, wrap
+from hardware_case import Case, TensorMapOver
+from hardware_copy_cases import copy_cases
+from hardware_matrix_cases import matrix_cases
+from hardware_wgmma_cases import wgmma_cases
 from tensor_kernels import HOPPER, WARP_SPECIALIZED, WGMMA_GEMM, wgmma_call
 
 RECORDED = Path(__file__).parent / "recorded" / "hardware.npz"
-
-
-@dataclass(frozen=True)
-class TensorMapOver:
-    """An argument: a map over the array of another argument; box is (columns, rows)."""
-
-    argument: int
-    box: tuple[int, int]
-    swizzle: str = "128B"
-
-
-@dataclass(frozen=True)
-class Case:
-    """One launch. `outputs` are numbers of array arguments; `tolerance` 0 asks for equal bits."""
-
-    name: str
-    source: str
-    args: tuple[Any, ...]
-    outputs: tuple[int, ...]
-    arch: str = "sm_80"
-    grid: int = 1
-    block: int = 32
-    smem_bytes: int = 0
-    tolerance: float = 0.0
-    exact_fma: bool = True
-
-
-MMA_PER = {"f16": 2, "bf16": 2, "tf32": 1, "s8": 4, "e4m3": 4}
-MMA_SHAPES = [
-    ("f16", 8),
-    ("f16", 16),
-    ("bf16", 16),
-    ("tf32", 4),
-    ("tf32", 8),
-    ("s8", 16),
-    ("s8", 32),
-    ("e4m3", 32),
-]
-
-
-def mma_source(kind: str, depth: int) -> str:
-    """A kernel `k(a, b, o)` around one mma.sync.m16n8; registers come and go as the hardware has them."""
-    per = MMA_PER[kind]
-    left, right = 2 * depth // (4 * per), depth // (4 * per)
-    integer = kind == "s8"
-    c_type, out_kind, letter = ("int", "s32", "r") if integer else ("float", "f32", "f")
-    lists = [
-        ", ".join(f"%{start + i}" for i in range(count))
-        for start, count in ((0, 4), (4, left), (4 + left, right))
-    ]
-    ins = [f'"r"(a[{i} * 32 + l])' for i in range(left)] + [
-        f'"r"(b[{i} * 32 + l])' for i in range(right)
-    ]
-    return wrap(
-        f"""int l = threadIdx.x; {c_type} d[4] = {{{c_type}(l), 0, 0, 0}};
-        asm volatile("mma.sync.aligned.m16n8k{depth}.row.col.{out_kind}.{kind}.{kind}.{out_kind} {{{lists[0]}}}, {{{lists[1]}}}, {{{lists[2]}}}, {{{lists[0]}}};"
-          : {", ".join(f'"+{letter}"(d[{i}])' for i in range(4))} : {", ".join(ins)});
-        for (int i = 0; i < 4; i++) o[i * 32 + l] = d[i];""",
-        f"const unsigned *a, const unsigned *b, {c_type} *o",
-    )
-
-
-def _words(kind: str, registers: int, seed: int) -> np.ndarray:
-    """Random registers [registers, 32] whose elements are moderate numbers of a type."""
-    rng = np.random.default_rng(seed)
-    per = MMA_PER[kind]
-    if kind == "s8":
-        return rng.integers(0, 2**32, (registers, 32), dtype=np.uint32)
-    dtype = {
-        "f16": np.float16,
-        "bf16": ml_dtypes.bfloat16,
-        "tf32": np.float32,
-        "e4m3": ml_dtypes.float8_e4m3fn,
-    }[kind]
-    return (
-        rng.uniform(-2, 2, (registers, 32 * per)).astype(np.float32).astype(dtype).view(np.uint32)
-    )
-
-
-def _mma_cases() -> Iterator[Case]:
-    for kind, depth in MMA_SHAPES:
-        chunks = depth // (4 * MMA_PER[kind])
-        integer = kind == "s8"
-        yield Case(
-            f"mma {kind} k{depth}",
-            mma_source(kind, depth),
-            (
-                _words(kind, 2 * chunks, 1),
-                _words(kind, chunks, 2),
-                np.zeros((4, 32), np.int32 if integer else np.float32),
-            ),
-            (2,),
-            arch="sm_89" if kind == "e4m3" else "sm_80",
-            tolerance=0.0 if integer else 2e-3 if kind == "e4m3" else 1e-5,
-        )
-
-
-def _matrix_cases() -> Iterator[Case]:
-    for trans in ("", ".trans"):
-        yield Case(
-            f"ldmatrix{trans}",
-            wrap(
-                f"""__shared__ __align__(16) unsigned short s[256], z[256]; int l = threadIdx.x; unsigned r[4];
-                for (int i = l; i < 256; i += 32) {{ s[i] = i; z[i] = 0; }} __syncwarp();
-                unsigned at = (unsigned)__cvta_generic_to_shared(&s[l * 8]), to = (unsigned)__cvta_generic_to_shared(&z[l * 8]);
-                asm volatile("ldmatrix.sync.aligned.m8n8.x4{trans}.shared.b16 {{%0, %1, %2, %3}}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
-                asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {{%1, %2, %3, %4}};" :: "r"(to), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
-                __syncwarp(); for (int i = 0; i < 4; i++) o[i * 32 + l] = r[i];
-                for (int i = l; i < 256; i += 32) o[128 + i] = z[i];""",
-                "unsigned *o",
-            ),
-            (np.zeros(384, np.uint32),),
-            (0,),
-            arch="sm_90",
-        )
 
 
 UNARY = {
@@ -184,6 +71,48 @@ def _fma_cases() -> Iterator[Case]:
         )  # fmt: skip
         args = tuple(v.view(np.uint16) for v in (a, b, c))
         yield Case(f"arithmetic {kind}", source, (*args, np.zeros(768, np.uint16)), (3,), block=256)
+
+
+CONVERSIONS = {
+    "e4m3x2": ("cvt.rn.satfinite.e4m3x2.f32 r, %1, %2;", 600.0),
+    "e5m2x2": ("cvt.rn.satfinite.e5m2x2.f32 r, %1, %2;", 70000.0),
+    "e4m3x2 relu": ("cvt.rn.satfinite.relu.e4m3x2.f32 r, %1, %2;", 3.0),
+}
+PACKED = {
+    "bf16x2": ("cvt.rn.bf16x2.f32 %0, %1, %2;", 600.0),
+    "f16x2": ("cvt.rn.f16x2.f32 %0, %1, %2;", 70000.0),
+    "f16x2 rz": ("cvt.rz.f16x2.f32 %0, %1, %2;", 3.0),
+}
+
+
+def _conversion_cases() -> Iterator[Case]:
+    texts = {
+        name: ("{ .reg .b16 r; " + text + " cvt.u32.u16 %0, r; }", scale)
+        for name, (text, scale) in CONVERSIONS.items()
+    }
+    for name, (text, scale) in {**PACKED, **texts}.items():
+        rng = np.random.default_rng(13)
+        a, b = rng.uniform(-scale, scale, (2, 1024)).astype(np.float32)
+        a[:512] *= np.exp2(rng.uniform(-30, 0, 512)).astype(np.float32)
+        source = wrap(
+            f'int i = threadIdx.x; unsigned y; asm("{text}" : "=r"(y) : "f"(a[i]), "f"(b[i])); o[i] = y;',
+            "const float *a, const float *b, unsigned *o",
+        )
+        out = np.zeros(1024, np.uint32)
+        arch = "sm_89" if name in CONVERSIONS else "sm_80"
+        yield Case(f"cvt {name}", source, (a, b, out), (2,), arch=arch, block=1024)
+    for kind in ("e4m3", "e5m2"):
+        source = wrap(
+            f'int i = threadIdx.x; unsigned y; asm("{{ .reg .b16 r; cvt.u16.u32 r, %1; cvt.rn.f16x2.{kind}x2 %0, r; }}" : "=r"(y) : "r"(i | (255 - i) << 8)); o[i] = y;',
+            "unsigned *o",
+        )
+        # Not a number has many patterns; 0x7f and 0xff of e4m3, 0x7d and up of e5m2 are left out.
+        source = source.replace(
+            "o[i] = y;", f"if (i % 128 < {127 if kind == 'e4m3' else 125} && i % 128 > 2) o[i] = y;"
+        )
+        yield Case(
+            f"cvt {kind} f16", source, (np.zeros(256, np.uint32),), (0,), arch="sm_89", block=256
+        )
 
 
 def _wgmma_cases() -> Iterator[Case]:
@@ -252,10 +181,12 @@ def _whole_cases() -> Iterator[Case]:
 
 
 CASES = [
-    *_mma_cases(),
-    *_matrix_cases(),
+    *matrix_cases(),
     *_unary_cases(),
     *_fma_cases(),
+    *_conversion_cases(),
+    *copy_cases(),
+    *wgmma_cases(),
     *_wgmma_cases(),
     *_whole_cases(),
 ]

@@ -6,7 +6,8 @@ import ml_dtypes  # noqa: F401 - teaches NumPy its types
 import numpy as np
 import pytest
 from emulator_helpers import run
-from hardware_cases import CASES, RECORDED, Case, TensorMapOver
+from hardware_case import Case, TensorMapOver
+from hardware_cases import CASES, RECORDED
 
 from gemm_lab.emulator import Memory
 from gemm_lab.emulator.tensor.maps import encode_tensor_map
@@ -30,10 +31,11 @@ def outputs(case: Case) -> dict[str, np.ndarray]:
                     address=mapped[arg.argument].address,
                     element=array.dtype.name,
                     element_bytes=array.itemsize,
-                    dims=(array.shape[1], array.shape[0]),
-                    strides_bytes=(array.shape[1] * array.itemsize,),
+                    dims=arg.extents(array),
+                    strides_bytes=arg.strides_bytes(array),
                     box=arg.box,
                     swizzle=arg.swizzle,
+                    round_tf32=arg.round_tf32,
                 )
             )
         elif isinstance(arg, np.ndarray):

@@ -170,6 +170,8 @@ def test_ldmatrix_conflicts():
 WMMA = [
     ("__half", "__half", 16, 16, 16),
     ("__half", "__half", 32, 8, 16),
+    ("__half", "__half", 8, 32, 16),
+    ("signed char", "signed char", 8, 32, 16),
     ("__nv_bfloat16", "__nv_bfloat16", 16, 16, 16),
     ("float", "wmma::precision::tf32", 16, 16, 8),
     ("signed char", "signed char", 16, 16, 16),

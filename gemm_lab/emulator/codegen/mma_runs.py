@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from gemm_lab.emulator.ptx.ir import Instr, Operand, Reg, Vec
 from gemm_lab.emulator.tensor.fragments import PER_REGISTER
 
-__all__ = ["Atom", "MmaRun", "find_runs"]
+__all__ = ["WMMA_SHAPES", "Atom", "MmaRun", "find_runs"]
 
 SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)$")
+WMMA_SHAPES = ((16, 16), (32, 8), (8, 32))
 Operands = tuple[Operand | None, ...]
 
 
@@ -123,8 +124,10 @@ def _wmma(
     m, n, k = shape
     d, a, b, c = operands
     per = PER_REGISTER.get(kinds[1], 0)
-    if not per or (m, n) not in ((16, 16), (32, 8)):
+    if not per or (m, n) not in WMMA_SHAPES:
         raise fail("its shape")
+    if m == 8:
+        m, n, a, b, kinds = n, m, b, a, [kinds[0], kinds[2], kinds[1], kinds[3]]
     chunks = k // (4 * per)
     down, across = m // 16, n // 8
     width = 2 if kinds[0] == "f16" else 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gemm_lab.emulator.codegen.emitter import BlockEmitter, Emit, unknown
-from gemm_lab.emulator.codegen.mma_runs import MmaRun, find_runs
+from gemm_lab.emulator.codegen.mma_runs import WMMA_SHAPES, MmaRun, find_runs
 from gemm_lab.emulator.ptx.ir import Instr, Mem, Operand, Reg, Sym, Vec
 from gemm_lab.emulator.tensor.fragments import MmaGrid
 from gemm_lab.emulator.tensor.tiles import TileMap, tile_map
@@ -172,7 +172,7 @@ def wmma_tile(e: BlockEmitter, ins: Instr, registers: int) -> TileMap:
     if shape is None or not operand or ins.guard is not None:
         raise e.fail()
     m, n, k = (int(v) for v in shape.groups())
-    if (m, n) not in ((16, 16), (32, 8)):
+    if (m, n) not in WMMA_SHAPES:
         raise e.fail("its shape")
     tile = tile_map(operand, m, n, k, ins.mods[-1], "row" in ins.mods, registers)
     if tile is None:

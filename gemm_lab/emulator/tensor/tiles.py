@@ -6,6 +6,7 @@ hardware gives to the lane on sm_80 and up; CUDA leaves them open.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from dataclasses import dataclass
 
@@ -55,6 +56,17 @@ class TileMap:
         outer, inner = (row, column) if self.row_major else (column, row)
         return (outer * ld + inner) * self.element_bytes
 
+    def transposed(self) -> TileMap:
+        """The same places in memory, with rows as columns."""
+        return dataclasses.replace(
+            self,
+            rows=self.columns,
+            columns=self.rows,
+            lane_rows=self.lane_columns,
+            lane_columns=self.lane_rows,
+            row_major=not self.row_major,
+        )
+
     def lane_offsets(self, ld: int) -> Array:
         """Byte offset of each lane, [32] int64."""
         outer, inner = (
@@ -73,7 +85,12 @@ def tile_map(
     """The map of operand "a", "b", "c" or "d"; None where the shape is not known.
 
     f16 operands have two or four times the registers that they need; the rest repeat the first.
+    A product of 8 rows is that of 32 with everything transposed.
     """
+    if m == 8:
+        mirrored = {"a": "b", "b": "a"}.get(operand, operand)
+        tile = tile_map(mirrored, n, m, k, kind, not row_major, registers)
+        return tile.transposed() if tile else None
     element_bytes = {"f16": 2, "bf16": 2, "tf32": 4, "s8": 1, "u8": 1, "f32": 4, "s32": 4}.get(kind)
     if element_bytes is None:
         return None
