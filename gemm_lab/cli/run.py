@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,6 @@ from gemm_lab.cli import options as o
 from gemm_lab.cli.model_options import GpuName, card_named, device_table
 from gemm_lab.cli.output import print_document, print_json, progress
 from gemm_lab.cli.values import finite, parse_assignments, shapes_of, single_shape
-from gemm_lab.core.problem import Shape
 from gemm_lab.errors import NoGpuError, UsageError, WrongResultError
 
 if TYPE_CHECKING:
@@ -74,8 +72,6 @@ def run(
 
     squares = () if square is None else (square,)
     wanted = single_shape(shapes_of(shape=shape or (), square=squares, m=m, n=n, k=k, batch=batch))
-    if wanted is not None and not explain_choice:
-        _check_memory(wanted, dtype)
     bench = Workbench(templates or ())
     named = o.optional_variant(variant, variant_option)
     if explain_choice:
@@ -190,25 +186,3 @@ def _show(outcome: _Outcome, *, as_json: bool) -> None:
         typer.echo(message, err=True)
         if outcome.missing.hint:
             typer.echo(f"hint: {outcome.missing.hint}", err=True)
-
-
-def _check_memory(shape: Shape, dtype: str) -> None:
-    """UsageError when the operands alone are more than this machine's memory."""
-    from gemm_lab.core.dtypes import dtype as dtype_named
-
-    arithmetic = dtype_named(dtype)
-    operands = shape.batch * (shape.m * shape.k + shape.k * shape.n)
-    needed = (
-        operands * arithmetic.storage.size_bytes
-        + shape.batch * shape.m * shape.n * arithmetic.default_out.size_bytes
-    )
-    try:
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return
-    if needed > there:
-        raise UsageError(
-            f"{shape} in {dtype} takes {needed / 2**30:,.1f} GiB and this machine has "
-            f"{there / 2**30:,.1f} GiB of memory",
-            hint="take a smaller shape",
-        )

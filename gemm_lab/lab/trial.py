@@ -10,6 +10,7 @@ from gemm_lab.core.problem import GemmProblem, Strides
 from gemm_lab.errors import RuleError
 from gemm_lab.lab.execute import Addresses, Executor
 from gemm_lab.lab.inputs import decode, uniform
+from gemm_lab.lab.memory import check_memory
 from gemm_lab.lab.prepare import Request, build_executor, reads_old_c
 from gemm_lab.lab.verify import Matrices, Verdict, verify
 from gemm_lab.lab.workbench import Workbench
@@ -298,10 +299,18 @@ def make_trial(
 ) -> Trial:
     """Inputs for an executor, uploaded `sets` times.
 
-    They are the `lender`'s where it has the same strides; it must outlive this trial.
+    They are the `lender`'s where it has the same strides; it must outlive this trial. UsageError,
+    ResourceError: they would not fit.
     """
     if lender is not None and lender.data.strides != executor.strides:
         lender = None
+    check_memory(
+        problem,
+        executor.strides,
+        backend,
+        workspace_bytes=executor.plan.workspace_bytes,
+        lent=lender is not None,
+    )
     return Trial(
         backend=backend,
         executor=executor,
