@@ -47,6 +47,8 @@ KERNELS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     "unaligned-c": ("bf16", "nt", {}, {"vec_c": 1}),
     "fp32-out": ("bf16", "nt", {}, {"out": "fp32"}),
     "epilogue": ("bf16", "nt", {}, {"epilogue": "gelu", "bias": True}),
+    "hilbert": ("bf16", "nt", {"RASTER": "hilbert"}, {}),
+    "hilbert-split-k": ("fp8_e4m3", "nt", {"RASTER": "hilbert", "SPLIT_K": 2}, {}),
 }
 
 
