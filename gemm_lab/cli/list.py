@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -11,53 +10,11 @@ from gemm_lab.cli.options import Json, Templates
 from gemm_lab.cli.output import is_terminal, print_document, print_json
 from gemm_lab.core.kernel import format_value
 from gemm_lab.core.measurement import SCHEMA
-from gemm_lab.errors import GemmLabError, VariantError
 from gemm_lab.report.document import Document, Fact, Facts, Table
-from gemm_lab.variants.catalogue import Catalogue
+from gemm_lab.variants.catalogue import Catalogue, Survey
 from gemm_lab.variants.variant import Variant
 
-__all__ = ["Survey", "list_variants", "survey"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Survey:
-    """The ladder of what can be read, and what is wrong with the rest, by name."""
-
-    ladder: tuple[Variant, ...]
-    broken: dict[str, GemmLabError]
-
-
-def survey(catalogue: Catalogue) -> Survey:
-    """Every variant after the rung that it improves on; one broken file does not hide others."""
-    sound: dict[str, Variant] = {}
-    broken: dict[str, GemmLabError] = {}
-    for name in catalogue.names():
-        try:
-            sound[name] = catalogue.get(name)
-        except GemmLabError as error:
-            broken[name] = error
-    ladder: list[Variant] = []
-
-    def add(after: str | None) -> None:
-        for variant in sound.values():
-            if variant.after == after:
-                ladder.append(variant)
-                add(variant.name)
-
-    add(None)
-    for variant in sound.values():
-        if variant in ladder:
-            continue
-        if variant.after in sound:
-            message = f"after = {variant.after!r} leads to no first rung"
-        elif variant.after in broken:
-            message = f"after = {variant.after!r} names a variant that cannot be read"
-        else:
-            message = f"after = {variant.after!r} names no variant"
-        broken[variant.name] = VariantError(
-            message, file=str(variant.path), key="after", hint="`gemm-lab list` shows the names"
-        )
-    return Survey(ladder=tuple(ladder), broken=broken)
+__all__ = ["list_variants"]
 
 
 def list_variants(
@@ -71,7 +28,7 @@ def list_variants(
 
     Kernels of your own folders are included; a file that cannot be read is listed as broken.
     """
-    found = survey(Catalogue(templates or ()))
+    found = Catalogue(templates or ()).survey()
     if as_json:
         print_json(
             {

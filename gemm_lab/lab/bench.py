@@ -11,7 +11,7 @@ from gemm_lab.core.arch import arch_number
 from gemm_lab.core.dtypes import Layout
 from gemm_lab.core.dtypes import dtype as dtype_named
 from gemm_lab.core.problem import GemmProblem, Shape
-from gemm_lab.errors import UsageError
+from gemm_lab.errors import UsageError, VariantError
 from gemm_lab.lab.api import EMULATED_SIZE, GPU_SIZE
 from gemm_lab.lab.candidates import Candidate, Planner, expand, unique
 from gemm_lab.lab.engine import Keeping, execute, open_runner, station_plan
@@ -99,7 +99,7 @@ def bench(
             for variant in question.variants:
                 for config in plan.configs(variant, question.dtype):
                     request = Request(variant=variant, config=config, arch=arch)
-                    made = _plan_one(planner, request, problem, plan.suite is not None)
+                    made = _plan_one(planner, request, problem, plan)
                     if isinstance(made, Candidate):
                         found.append(made)
                     else:
@@ -125,19 +125,21 @@ def bench(
 
 
 def _plan_one(
-    planner: Planner, request: Request, problem: GemmProblem, from_suite: bool
+    planner: Planner, request: Request, problem: GemmProblem, plan: _Plan
 ) -> Candidate | Pruned:
     s = problem.shape
     work = s.m * s.n * s.k * s.batch
-    if from_suite and planner.target.backend == "emulator" and work > _EMULATED_LIMIT:
-        return Pruned(
-            variant=request.variant.name,
-            config=dict(request.config),
-            problem=str(s),
-            reason="a shape of the suite is too large for the emulator; "
-            "--square 256 adds one that is not",
-        )
-    return planner.candidate(request, problem)
+    reason = "a shape of the suite is too large for the emulator; --square 256 adds one that is not"
+    if plan.suite is None or planner.target.backend != "emulator" or work <= _EMULATED_LIMIT:
+        try:
+            return planner.candidate(request, problem)
+        except VariantError as error:
+            if plan.named:
+                raise
+            reason = error.message
+    return Pruned(
+        variant=request.variant.name, config=dict(request.config), problem=str(s), reason=reason
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

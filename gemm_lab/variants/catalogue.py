@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from gemm_lab.errors import UsageError, VariantError
+from gemm_lab.errors import GemmLabError, UsageError, VariantError
 from gemm_lab.variants.frontmatter import SUFFIX, load_variant
 from gemm_lab.variants.paths import template_root
 from gemm_lab.variants.variant import Variant
 
-__all__ = ["Catalogue", "names_file"]
+__all__ = ["Catalogue", "Survey", "names_file"]
+
+_log = logging.getLogger("gemm_lab")
 
 
 def names_file(name: str | Path) -> bool:
     """Whether this is the path of a variant's file, and not a name of the catalogue."""
     return isinstance(name, Path) or name.endswith(SUFFIX) or "/" in name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """The ladder of what can be used, and what is wrong with the rest, by name."""
+
+    ladder: tuple[Variant, ...]
+    broken: Mapping[str, GemmLabError]
 
 
 class Catalogue:
@@ -31,6 +43,7 @@ class Catalogue:
         self._paths: dict[str, Path] = {}
         self._loaded: dict[Path, Variant] = {}
         self._written: dict[Path, tuple[int, int]] = {}
+        self._told: set[str] = set()
         for folder in (template_root(), *folders):
             if not folder.is_dir():
                 raise UsageError(f"{folder} is no folder", hint="--templates takes a folder")
@@ -74,42 +87,42 @@ class Catalogue:
             )
         return self._load(self._paths[name])
 
-    def ladder(self) -> list[Variant]:
-        """Every variant, each after the rung that it improves on.
+    def survey(self) -> Survey:
+        """Every variant after the rung that it improves on; one broken file hides no other."""
+        sound: dict[str, Variant] = {}
+        broken: dict[str, GemmLabError] = {}
+        for name in self.names():
+            try:
+                sound[name] = self.get(name)
+            except GemmLabError as error:
+                broken[name] = error
+        for variant in list(sound.values()):
+            lost = _lost(variant, sound, broken)
+            if lost is not None:
+                broken[variant.name] = lost
+        sound = {name: v for name, v in sound.items() if name not in broken}
+        ladder: list[Variant] = []
 
-        VariantError when `after` names nobody or runs in a circle.
-        """
-        variants = {name: self.get(name) for name in self.names()}
-        for variant in variants.values():
-            self._check_after(variant, variants)
-        found: list[Variant] = []
-
-        def add(after: str | None) -> Iterator[Variant]:
-            for variant in variants.values():
+        def add(after: str | None) -> None:
+            for variant in sound.values():
                 if variant.after == after:
-                    yield variant
-                    yield from add(variant.name)
+                    ladder.append(variant)
+                    add(variant.name)
 
-        found.extend(add(None))
-        return found
+        add(None)
+        return Survey(ladder=tuple(ladder), broken=broken)
 
-    def _check_after(self, variant: Variant, variants: dict[str, Variant]) -> None:
-        seen = [variant.name]
-        current = variant
-        while current.after is not None:
-            if current.after not in variants:
-                raise VariantError(
-                    f"after = {current.after!r} names no variant", file=str(current.path),
-                    key="after", hint=f"known: {', '.join(variants)}",
-                )  # fmt: skip
-            if current.after in seen:
-                circle = " -> ".join([*seen, current.after])
-                raise VariantError(
-                    f"after runs in a circle: {circle}", file=str(current.path), key="after",
-                    hint="the first rung has no after",
-                )  # fmt: skip
-            current = variants[current.after]
-            seen.append(current.name)
+    def ladder(self) -> list[Variant]:
+        """Every variant that can be used, each after the rung that it improves on.
+
+        Of each broken file a warning is logged, once.
+        """
+        found = self.survey()
+        for name, error in found.broken.items():
+            if name not in self._told:
+                self._told.add(name)
+                _log.warning("%s is left out: %s", name, error.message)
+        return list(found.ladder)
 
     def _load_anew(self, path: Path) -> Variant:
         try:
@@ -126,3 +139,26 @@ class Catalogue:
         if path not in self._loaded:
             self._loaded[path] = load_variant(path)
         return self._loaded[path]
+
+
+def _lost(
+    variant: Variant, sound: Mapping[str, Variant], broken: Mapping[str, GemmLabError]
+) -> VariantError | None:
+    """Why a variant hangs on no first rung, if so."""
+    seen = [variant.name]
+    current = variant
+    while current.after is not None:
+        after, file = current.after, str(current.path)
+        hint = "the first rung has no after; `gemm-lab list` shows the names"
+        if after in seen:
+            circle = " -> ".join([*seen, after])
+            return VariantError(
+                f"after runs in a circle: {circle}", file=file, key="after", hint=hint
+            )
+        if after not in sound:
+            why = "a variant that cannot be read" if after in broken else "no variant"
+            message = f"after = {after!r} names {why}"
+            return VariantError(message, file=file, key="after", hint=hint)
+        current = sound[after]
+        seen.append(after)
+    return None

@@ -81,6 +81,27 @@ def test_list_json_and_verbose(call: Call, mine: Path) -> None:
     assert "A first kernel." in text
 
 
+def test_a_broken_file_is_told_and_stops_nobody(
+    call: Call, mine: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = str(mine.parent)
+    (mine.parent / "bad.cu.j2").write_text("nothing")
+    asked = ("run", "--explain-choice", "--gpu", "H200", "--square", "64", "--templates", folder)
+    assert call(*asked).code == 0
+    (mine.parent / "worse.cu.j2").write_text(mine.read_text() + "//% if\n")
+    words = ("--square", "8", "--backend", "emulator", "--json")
+    answer = call("bench", "--templates", folder, *words)
+    assert answer.code == 0, answer.err
+    found = strict_json(answer.out)
+    assert [p["variant"] for p in found["pruned"]] == ["worse"]
+    assert "worse.cu.j2" in found["pruned"][0]["reason"]
+    assert {m["variant"] for m in found["measurements"]} > {"of_my_own", "naive"}
+    assert call("bench", "worse", "--templates", folder, *words).code == 2
+    told = [r.getMessage().partition(":")[0] for r in caplog.records]
+    assert told == ["bad is left out"] * 2
+    assert call("bench", "bad", "--templates", folder).code == 2
+
+
 def test_list_shows_broken_files_and_goes_on(call: Call, mine: Path) -> None:
     (mine.parent / "bad.cu.j2").write_text("/*---\ntitle = \n---*/\n")
     lost = mine.read_text().replace("idea  =", 'after = "nobody"\nidea  =')

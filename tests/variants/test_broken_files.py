@@ -155,14 +155,34 @@ def test_errors_are_all_different(tmp_path: Path) -> None:
 def test_a_folder_of_rungs_in_a_circle(tmp_path: Path) -> None:
     write(tmp_path, GOOD.replace("[dtype", 'after = "two"\n[dtype', 1), "one.cu.j2")
     write(tmp_path, GOOD.replace("[dtype", 'after = "one"\n[dtype', 1), "two.cu.j2")
-    with pytest.raises(VariantError, match="circle: one -> two -> one"):
-        Catalogue([tmp_path]).ladder()
+    found = Catalogue([tmp_path]).survey()
+    assert set(found.broken) == {"one", "two"}
+    assert "circle: one -> two -> one" in found.broken["one"].message
 
 
-def test_after_nobody(tmp_path: Path) -> None:
+def test_one_broken_file_hides_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(tmp_path, GOOD.replace("[dtype", 'after = "nobody"\n[dtype', 1), "astray.cu.j2")
-    with pytest.raises(VariantError, match="names no variant"):
-        Catalogue([tmp_path]).ladder()
+    write(tmp_path, "no front matter", "broken.cu.j2")
+    write(tmp_path, GOOD.replace("[dtype", 'after = "broken"\n[dtype', 1), "later.cu.j2")
+    write(tmp_path, GOOD.replace("[dtype", 'after = "later"\n[dtype', 1), "last.cu.j2")
+    write(tmp_path, GOOD, "sound.cu.j2")
+    catalogue = Catalogue([tmp_path])
+    found = catalogue.survey()
+    assert set(found.broken) == {"astray", "broken", "later", "last"}
+    assert "names no variant" in found.broken["astray"].message
+    assert "cannot be read" in found.broken["later"].message
+    with caplog.at_level("WARNING", logger="gemm_lab"):
+        for _ in range(2):
+            names = [v.name for v in catalogue.ladder()]
+    assert names == [v.name for v in found.ladder]
+    assert set(names) == {*Catalogue().names(), "sound"}
+    assert len(caplog.records) == 4, "each is told once"
+    with pytest.raises(VariantError):
+        catalogue.get("broken")
+
+
+def test_none_of_ours_is_broken() -> None:
+    assert Catalogue().survey().broken == {}
 
 
 def test_the_lab_s_names_are_taken(tmp_path: Path) -> None:
