@@ -117,13 +117,14 @@ def traffic(
     loads = _Loads.of(shape, problem, grid)
     stores = _Stores.of(shape, problem)
     read_bytes = _l2_read_bytes(shape, problem, grid)
-    c_reads = 0 if problem.beta == 0 else 1
+    # Pieces of K keep their sums; C is read and written by the launch that adds them up.
+    c_reads = 0 if problem.beta == 0 or shape.split_k > 1 else 1
     shared = shared_of_slice(shape, problem)
     passes = grid.blocks * grid.k_tiles
     writes = stores.sectors * SECTOR_BYTES * shape.split_k
     l2_read = read_bytes + c_reads * stores.sectors * SECTOR_BYTES
     return Traffic(
-        requested_bytes=loads.asked_bytes + stores.asked_bytes * (1 + c_reads),
+        requested_bytes=loads.asked_bytes + stores.asked_bytes * (shape.split_k + c_reads),
         load_requests=loads.requests + c_reads * stores.requests,
         load_sectors=loads.sectors + c_reads * stores.sectors,
         store_requests=stores.requests * shape.split_k,
@@ -239,7 +240,8 @@ class _Stores:
     @classmethod
     def of(cls, shape: KernelShape, problem: GemmProblem) -> _Stores:
         s = problem.shape
-        size = problem.out.size_bytes
+        split = shape.split_k > 1
+        size = (problem.dtype.accumulator if split else problem.out).size_bytes
         asked = float(s.batch * s.m * s.n * size)
         if shape.unit == "tensor" or shape.staging == "tma":
             # Whole sectors, a line and more at a time.
