@@ -31,9 +31,15 @@ from gemm_lab.lab.trial import make_trial
 from gemm_lab.variants import Catalogue, Facts, Variant, config_of, make_spec, render
 
 ARCH = "sm_90"
+_LDGSTS = "sm__sass_l1tex_t_{}_pipe_lsu_mem_global_op_ldgsts_cache_{}.sum"
 METRICS = {
     "global_load_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
     "global_load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    # Copies by cp.async; the two above count them among the loads.
+    "async_copy_requests_ca": _LDGSTS.format("requests", "access"),
+    "async_copy_requests_cg": _LDGSTS.format("requests", "bypass"),
+    "async_copy_sectors_ca": _LDGSTS.format("sectors", "access"),
+    "async_copy_sectors_cg": _LDGSTS.format("sectors", "bypass"),
     "global_store_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
     "global_store_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
     "shared_load_instructions": "smsp__sass_inst_executed_op_shared_ld.sum",

@@ -92,6 +92,12 @@ class Counter:
         for access, kind, requests, units, extra in found:
             self._count(access, kind, requests, units, extra)
 
+    def copy(self, x: Context, base: Base) -> None:
+        """The global side of a cp.async: lanes that copy no byte ask nothing."""
+        for access, _, requests, sectors, _ in self._global(self._lanes(x, base), base.group):
+            self.bump(access.site.ins, "async_copy_requests", requests)
+            self.bump(access.site.ins, "async_copy_sectors", sectors)
+
     def _lanes(self, x: Context, base: Base) -> Array:
         """Byte addresses of the lowest access as [warps, 32, B], -1 where a lane is idle."""
         full = np.broadcast_to(base.bytes, x.shape).reshape(x.threads, x.B)

@@ -51,7 +51,10 @@ class LineCounters:
     """Traffic and work of one source line, or of a kernel. Requests are a warp's instructions.
 
     Shared loads are grouped as ptxas does: scalar loads of neighbouring words count as one.
-    A conflict is a wavefront beyond what the bytes need.
+    A conflict is a wavefront beyond what the bytes need. Copies by cp.async (LDGSTS) are a class
+    of their own: in Nsight Compute sm__sass_l1tex_t_requests_pipe_lsu_mem_global_op_ldgsts and
+    its sectors, where _cache_access are the .ca and _cache_bypass the .cg copies. Its
+    l1tex__t_requests_pipe_lsu_mem_global_op_ld counts loads and copies together.
     """
 
     warp_instructions: int = 0
@@ -75,6 +78,8 @@ class LineCounters:
     fma: int = 0
     flop: int = 0
     tensor_flop: int = 0
+    async_copy_requests: int = 0
+    async_copy_sectors: int = 0
     async_copy_bytes: int = 0
     tma_bytes: int = 0
     multicast_saved_bytes: int = 0
@@ -115,11 +120,17 @@ class Counters:
         return t.global_store_sectors / t.global_store_requests if t.global_store_requests else None
 
     @property
+    def sectors_per_async_copy(self) -> float | None:
+        """32-byte sectors of global memory that a warp's cp.async touches, on average."""
+        t = self.total
+        return t.async_copy_sectors / t.async_copy_requests if t.async_copy_requests else None
+
+    @property
     def flop_per_global_byte(self) -> float | None:
         """Arithmetic intensity against the sectors that L1 moves."""
         t = self.total
-        moved = 32 * (t.global_load_sectors + t.global_store_sectors) + t.async_copy_bytes
-        moved += t.tma_bytes
+        sectors = t.global_load_sectors + t.global_store_sectors + t.async_copy_sectors
+        moved = 32 * sectors + t.tma_bytes
         return (t.flop + t.tensor_flop) / moved if moved else None
 
     @property
@@ -137,6 +148,7 @@ class Counters:
         for name in (
             "sectors_per_load_request",
             "sectors_per_store_request",
+            "sectors_per_async_copy",
             "flop_per_global_byte",
             "flop_per_shared_byte",
         ):

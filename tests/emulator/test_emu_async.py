@@ -54,6 +54,23 @@ def test_a_ring_of_groups():
     assert not report.races
     assert report.counters.total.async_copy_bytes == 6 * 512
     assert report.counters.total.global_load_requests == 0
+    # A warp's 512 bytes a copy.
+    assert report.counters.total.async_copy_requests == 6
+    assert report.counters.total.async_copy_sectors == 6 * 16
+    assert report.counters.sectors_per_async_copy == 16
+
+
+def test_copies_of_no_byte_ask_for_no_sector():
+    """Lanes past the edge fill in zeros; scattered words take a sector each."""
+    source = wrap(
+        """__shared__ __align__(16) float s[128]; int t = threadIdx.x;
+        copy(&s[t * 4], a + t * 16, t < 10 ? 16 : 0); copy(&s[t * 4], a, 0); commit(); wait<0>(); __syncwarp(); o[t] = s[t * 4];""",
+        "const float *a, float *o",
+        CP,
+    )
+    report = run(source, np.ones(512, np.float32), np.zeros(32, np.float32), counters="all")
+    total = report.counters.total
+    assert (total.async_copy_requests, total.async_copy_sectors) == (1, 10)
 
 
 @pytest.mark.parametrize(

@@ -82,5 +82,5 @@ def copy(e: BlockEmitter, ins: Instr) -> None:
     e.line(f"{a}=X.sb({to},{groups[0]},{mask})")
     e.line(f"{b}=X.copy_source({of},{groups[1]},{v},{mask})")
     if e.watch:
-        e.line(f"X.seen_by_races({b})")
+        e.line(f"X.seen_copy({b})")
     e.line(f"X.async_copy({a},0,{b},0,{count},{v},{mask})")

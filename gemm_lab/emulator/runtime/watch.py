@@ -26,9 +26,13 @@ class Watching(Accesses):
         if self.races is not None:
             self.races.access(self, base, shared)
 
-    def seen_by_races(self, base: Base) -> None:
-        """The global side of an asynchronous copy: no load request, but a read."""
-        if self.races is not None and (base.mask is None or base.mask.lanes):
+    def seen_copy(self, base: Base) -> None:
+        """The global side of an asynchronous copy: requests of their own, and a read."""
+        if base.mask is not None and not base.mask.lanes:
+            return
+        if self.counters is not None:
+            self.counters.copy(self, base)
+        if self.races is not None:
             self.races.access(self, base, shared=False)
 
     def count_mma(self, grid: MmaGrid, m: Mask | None, site: Site) -> None:
