@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from typing import Annotated
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 import typer.main
@@ -11,7 +13,7 @@ import typer.main
 from gemm_lab.cli.failures import set_debug
 from gemm_lab.cli.group import LazyGroup
 
-__all__ = ["app", "main"]
+__all__ = ["app", "program"]
 
 app = typer.Typer(
     cls=LazyGroup,
@@ -27,7 +29,7 @@ def _print_version(value: bool) -> None:
     if value:
         from importlib.metadata import version
 
-        print(f"gemm-lab {version('gemm-lab')}")
+        typer.echo(f"gemm-lab {version('gemm-lab')}")
         raise typer.Exit
 
 
@@ -56,7 +58,7 @@ def _warn_on_stderr() -> None:
     logging.getLogger("gemm_lab").addHandler(handler)
 
 
-def main() -> None:
-    """Entry point of `gemm-lab`."""
+def program() -> Callable[[], Any]:
+    """What the entry point calls; it ends the process."""
     _warn_on_stderr()
-    typer.main.get_command(app).main(prog_name="gemm-lab")
+    return partial(typer.main.get_command(app).main, prog_name="gemm-lab")

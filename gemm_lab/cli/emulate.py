@@ -100,6 +100,8 @@ def emulate(
 
     if max_instructions is not None and max_instructions < 1:
         raise UsageError("--max-instructions must be 1 or more")
+    if dump is not None and dump.is_dir():
+        raise UsageError(f"--dump {dump} is a folder", hint=f"a file: {dump / 'arrays.npz'}")
     found = run_kernel(
         file,
         entry=entry,
@@ -139,7 +141,8 @@ def _dump(path: Path, found: Emulation) -> None:
     import numpy
 
     try:
-        numpy.savez(path, **found.arrays)  # type: ignore[arg-type]
+        with path.open("wb") as file:  # by its name alone NumPy would add an ending
+            numpy.savez(file, **found.arrays)  # type: ignore[arg-type]
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}") from None
 

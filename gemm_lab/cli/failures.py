@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -15,6 +16,8 @@ __all__ = ["INTERRUPTED", "report_failure", "set_debug"]
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 OUT_OF_MEMORY = 6
+# What a write gives where there is no room: only help and version are written without print_text.
+_UNWRITTEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 # Typer brings its own Click from 0.20 on; the base of its errors is found through one of them.
 _CLICK_ERROR = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -49,6 +52,10 @@ def report_failure(error: BaseException) -> int:
     if isinstance(error, RecursionError):
         _say("error: the input nests too deep", "simplify the expression or the file")
         return 2
+    if isinstance(error, OSError) and error.errno in _UNWRITTEN and error.filename is None:
+        _quieten()
+        _say(f"error: stdout cannot be written: {error.strerror}", "send it somewhere else")
+        return 1
     _say(
         f"error: internal: {type(error).__name__}: {_line(str(error))}",
         None if _debug else "the same command with --debug shows the trace",

@@ -12,7 +12,9 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Iterator
+import stat
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +26,10 @@ from gemm_lab.errors import GemmLabError, UsageError
 __all__ = ["DamagedLine", "Journal", "JournalContent", "read_journal"]
 
 _START = b'{"schema"'  # of every line
+_PORTION = 2**20
+_LONGEST_LINE = 2**24
+_MOST_PIPED = 2**28
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # a pipe that nobody reads is told, not waited for
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -46,10 +52,10 @@ class JournalContent:
 def read_journal(path: Path) -> JournalContent:
     """Read a file without touching it; UsageError when it is missing or holds something else.
 
-    What `run --json` and `bench --json` print can be read too.
+    What `run --json` and `bench --json` print can be read too; "-" is stdin. A device is refused.
     """
     try:
-        data = path.read_bytes()
+        data = _read_file(path)
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: {error.strerror}",
@@ -64,26 +70,33 @@ def read_journal(path: Path) -> JournalContent:
 class Journal:
     """A file of measurements, open for appending; what it held before is in `before`.
 
-    UsageError when the file holds something else or cannot be written.
+    What is no regular file (/dev/null, a pipe) holds nothing and only takes lines. UsageError when
+    the file holds something else or cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.moved_aside = 0
         self.kept = 0
+        self.before = JournalContent(measurements=(), damaged=())
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             new = not path.exists()
-            self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+            self._plain = new or stat.S_ISREG(path.stat().st_mode) or path.is_dir()
+            how = os.O_RDWR | os.O_APPEND | os.O_CREAT if self._plain else os.O_WRONLY | _NO_WAIT
+            self._fd = os.open(path, how, 0o666)
         except OSError as error:
             raise UsageError(
                 f"{path} cannot be written: {error.strerror}", hint="give another -o FILE"
             ) from None
+        if not self._plain:
+            os.set_blocking(self._fd, True)
+            return
         try:
             if new:
                 _sync_folder(path.parent)
             with _locked(self._fd):
-                self.before = _parse(path, _read_all(self._fd))
+                self.before = _parse(path, _read_all(self._fd, path))
                 self.kept = len(self.before.measurements)
                 self._mend()
         except OSError as error:
@@ -100,10 +113,13 @@ class Journal:
         """
         line = to_json(measurement.to_dict()).encode() + b"\n"
         try:
-            with _locked(self._fd):
-                self._mend()
-                start = os.fstat(self._fd).st_size
-                self._write(line, start)
+            if self._plain:
+                with _locked(self._fd):
+                    self._mend()
+                    self._write(line, os.fstat(self._fd).st_size)
+            else:
+                while line:
+                    line = line[os.write(self._fd, line) :]
         except OSError as error:
             raise self._not_kept(error) from error
         self.kept += 1
@@ -218,14 +234,38 @@ def _reason(line: bytes) -> str:
     return "is no measurement"
 
 
-def _read_all(fd: int) -> bytes:
-    size = os.fstat(fd).st_size
-    parts: list[bytes] = []
-    offset = 0
-    while offset < size and (part := os.pread(fd, min(size - offset, 2**24), offset)):
-        parts.append(part)
-        offset += len(part)
-    return b"".join(parts)
+def _read_file(path: Path) -> bytes:
+    if str(path) == "-":
+        return _gathered(sys.stdin.buffer.read, path, most=_MOST_PIPED)
+    with path.open("rb") as file:
+        mode = os.fstat(file.fileno()).st_mode
+        if stat.S_ISREG(mode):
+            return _gathered(file.read, path)
+        if stat.S_ISFIFO(mode):
+            return _gathered(file.read, path, most=_MOST_PIPED)
+    raise UsageError(f"{path} is no regular file", hint="a file, a pipe, or - for stdin")
+
+
+def _read_all(fd: int, path: Path) -> bytes:
+    os.lseek(fd, 0, os.SEEK_SET)
+    return _gathered(lambda size: os.read(fd, size), path)
+
+
+def _gathered(read: Callable[[int], bytes], path: Path, *, most: int | None = None) -> bytes:
+    """Everything; UsageError as soon as a line, or the whole, is longer than measurements are."""
+    data = bytearray()
+    line = 0  # bytes since the last newline
+    while part := read(_PORTION):
+        data += part
+        newline = part.rfind(b"\n")
+        line = line + len(part) if newline < 0 else len(part) - newline - 1
+        if line > _LONGEST_LINE or (most is not None and len(data) > most):
+            what, limit = ("a line", _LONGEST_LINE) if line > _LONGEST_LINE else ("it", most or 0)
+            raise UsageError(
+                f"{path} is no journal of measurements: {what} has more than {limit >> 20} MiB",
+                hint="give the file that `gemm-lab bench -o FILE` wrote",
+            )
+    return bytes(data)
 
 
 def _last_line(fd: int, size: int) -> tuple[int, bytes]:

@@ -8,7 +8,7 @@ import pytest
 from cli_helpers import MINE, Answer, Call
 from typer.testing import CliRunner
 
-from gemm_lab.cli import app
+from gemm_lab.cli.app import app
 
 
 @pytest.fixture(autouse=True)

@@ -107,3 +107,20 @@ def test_run_on_the_emulator(call: Any) -> None:
     assert data["counters"]["fma"] >= 64**3
     assert data["counters"]["blocks"] == 4
     assert data["resources"]["registers_per_thread"] > 0
+
+
+def test_a_dump_goes_where_it_is_told(call: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "arrays"
+    folder.mkdir()
+    short = ("emulate", str(KERNELS / "tutorial.cu"), "--entry", "sgemm_shared<16>",
+             "--block", "16,16", "--arg", "M:i32=8", "--arg", "N:i32=8", "--arg", "K:i32=8",
+             "--arg", "A:fp32[8,8]=ones", "--arg", "B:fp32[8,8]=ones",
+             "--arg", "C:fp32[8,8]=nan")  # fmt: skip
+    answer = call(*short, "--dump", str(folder))
+    assert answer.code == 2
+    assert "is a folder" in answer.err
+    assert [x.name for x in tmp_path.iterdir()] == ["arrays"]
+    assert call(*short, "--dump", str(folder / "plain")).code == 0
+    assert [x.name for x in folder.iterdir()] == ["plain"]
+    answer = call(*short, "--dump", str(folder / "plain" / "x"))
+    assert (answer.code, "cannot be written" in answer.err) == (2, True)

@@ -106,6 +106,41 @@ def test_interrupt_is_130() -> None:
     assert err == "interrupted\n"
 
 
+@pytest.mark.parametrize("module", ["typer", "gemm_lab.cli.failures", "gemm_lab.cli.list"])
+def test_interrupt_while_it_is_loaded_is_quiet(module: str) -> None:
+    """As early as a signal can come: in the middle of an import."""
+    code = (
+        "import os, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "sys.argv = ['gemm-lab', 'list']\n"
+        "from gemm_lab.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 130
+    assert done.stdout == ""
+    assert done.stderr in ("", "interrupted\n")
+
+
+def test_an_interrupt_that_the_caller_ignores_is_ignored() -> None:
+    code = (
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "sys.argv = ['gemm-lab', '--version']\n"
+        "from gemm_lab.cli import main\n"
+        "os.kill(os.getpid(), signal.SIGINT)\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == 0
+
+
 def test_ascii_locale_prints_something() -> None:
     done = process("list", "-v", LC_ALL="C", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
@@ -178,6 +213,9 @@ def test_entry_point() -> None:
         ("list --json", ">&-", 0),
         ("run nothing", "2>&-", 2),
         ("list", ">/dev/full", 1),
+        ("--help", ">/dev/full", 1),
+        ("run --help", ">/dev/full", 1),
+        ("--version", ">/dev/full", 1),
     ],
 )
 def test_streams_that_are_closed_or_full(words: str, closed: str, code: int) -> None:

@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -308,3 +309,50 @@ def test_a_field_of_another_type_is_damage(tmp_path: Path, name: str, wrong: obj
 
 def test_a_path_that_is_no_text_can_be_written() -> None:
     assert to_json({"command": "run bad\udcff"}) == '{"command": "run bad?"}'
+
+
+needs_devices = pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no such devices here")
+
+
+@needs_devices
+def test_what_is_no_regular_file_takes_lines_and_holds_nothing(tmp_path: Path) -> None:
+    with Journal(Path("/dev/null")) as journal:
+        journal.append(measurement(1))
+    assert (journal.kept, journal.before.measurements) == (1, ())
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(UsageError, match="cannot be written"):
+        Journal(pipe)  # nobody reads
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with Journal(pipe) as journal:
+        journal.append(measurement(1))
+        assert b'"seed": 1' in os.read(reader, 2**16)
+    os.close(reader)
+    assert sorted(x.name for x in tmp_path.iterdir()) == ["pipe"]
+
+
+@needs_devices
+def test_what_never_ends_is_refused_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for device in ("/dev/zero", "/dev/null"):
+        with pytest.raises(UsageError, match="no regular file"):
+            read_journal(Path(device))
+    sparse = tmp_path / "sparse.jsonl"
+    with sparse.open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(UsageError, match="a line has more than 16 MiB"):
+        read_journal(sparse)
+    with pytest.raises(UsageError, match="a line has more than 16 MiB"):
+        Journal(sparse)
+    monkeypatch.setattr("gemm_lab.lab.journal._MOST_PIPED", 2**21)
+    endless = SimpleNamespace(buffer=SimpleNamespace(read=lambda size: b"y\n" * (size // 2)))
+    monkeypatch.setattr("sys.stdin", endless)
+    with pytest.raises(UsageError, match="- is no journal of measurements: it has more than 2 MiB"):
+        read_journal(Path("-"))
+
+
+def test_stdin_and_pipes_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "results.jsonl"
+    Results([measurement(1), measurement(2)]).save(path)
+    with path.open("rb") as file:
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=file))
+        assert read_journal(Path("-")) == read_journal(path)
