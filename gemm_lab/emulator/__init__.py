@@ -17,7 +17,7 @@ from gemm_lab.emulator.faults import (
 )
 from gemm_lab.emulator.launch import LaunchReport, launch
 from gemm_lab.emulator.module import EntryInfo, LoadedModule, load_ptx
-from gemm_lab.emulator.options import Options
+from gemm_lab.emulator.options import Options, Progress
 from gemm_lab.emulator.runtime.memory import Buffer, Memory
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "Memory",
     "MemoryFault",
     "Options",
+    "Progress",
     "PtxError",
     "Where",
     "launch",

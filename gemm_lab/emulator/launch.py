@@ -22,6 +22,7 @@ from gemm_lab.emulator.options import Options
 from gemm_lab.emulator.race_log import RaceLog, granule_of
 from gemm_lab.emulator.races import RaceDetector
 from gemm_lab.emulator.runtime.arrays import Array
+from gemm_lab.emulator.runtime.budget import Budget
 from gemm_lab.emulator.runtime.context import Context
 from gemm_lab.emulator.runtime.memory import Memory
 from gemm_lab.emulator.runtime.scheduler import Scheduler
@@ -121,6 +122,7 @@ def _setup(
         program=module.code(info.name, watch=False, exact_fma=options.exact_fma),
         memory=memory,
         options=options,
+        budget=Budget(options, info.name),
         grid=shape.grid,
         block=shape.block,
         cluster=shape.cluster,
@@ -262,6 +264,7 @@ def _run(module: LoadedModule, entry: str, setup: Setup) -> LaunchReport:
             setup.memory, across_blocks=setup.options.races == "all", granule_bytes=granule
         )
     issued = executed = 0
+    setup.budget.blocks = len(blocks)
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for batch, watched in _batches(setup, blocks, raced | counted):
@@ -281,6 +284,7 @@ def _run(module: LoadedModule, entry: str, setup: Setup) -> LaunchReport:
                 world.step()
             issued = context.steps
             executed += context.thread_instructions
+            setup.budget.blocks_done += len(batch)
     return LaunchReport(
         instructions_executed=executed,
         instructions_issued=issued,

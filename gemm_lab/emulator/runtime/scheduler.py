@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from gemm_lab.emulator.faults import BarrierFault, BudgetFault, Where
+from gemm_lab.emulator.faults import BarrierFault, Where
 from gemm_lab.emulator.runtime.arrays import Array
+from gemm_lab.emulator.runtime.budget import Budget
 from gemm_lab.emulator.runtime.context import Context
 from gemm_lab.emulator.runtime.masks import Mask
 from gemm_lab.emulator.runtime.parking import ParkingPlace
@@ -40,7 +41,7 @@ class Scheduler(ParkingPlace):
     def run(self) -> None:
         """Until every lane has left."""
         x = self.x
-        budget = x.setup.options.max_instructions
+        budget = x.setup.budget
         while self.groups or self.parked or self.waits:
             if self.waits:
                 for target, lanes in self.waits.released(self.registers):
@@ -54,11 +55,11 @@ class Scheduler(ParkingPlace):
                 outcome, index = self.run_alone(index, budget)
             else:
                 outcome = self.run_masked(index, mask)
-                if x.steps > budget:
-                    self.over_budget(index)
+            if x.steps > budget.next_look:
+                budget.look(x.steps, self.place)
             self.settle(index, mask, outcome)
 
-    def run_alone(self, index: int, budget: int) -> tuple[Any, int]:
+    def run_alone(self, index: int, budget: Budget) -> tuple[Any, int]:
         """All lanes together: the fast path, one block after another."""
         x, registers, code = self.x, self.registers, self.code
         sizes = code.sizes
@@ -66,6 +67,7 @@ class Scheduler(ParkingPlace):
         lanes = x.lanes
         counters = x.counters
         issued = 0
+        limit = budget.next_look
         while True:
             self.current = index
             function = functions[index] or code.function(index, masked=False)
@@ -76,8 +78,9 @@ class Scheduler(ParkingPlace):
             if outcome.__class__ is not int or outcome < 0:
                 break
             x.steps += sizes[index]
-            if x.steps > budget:
-                self.over_budget(index)
+            if x.steps > limit:
+                budget.look(x.steps, self.place)
+                limit = budget.next_look
             index = outcome
         x.steps += sizes[index]
         x.thread_instructions += issued * lanes
@@ -211,11 +214,7 @@ class Scheduler(ParkingPlace):
             **x.blame_lane(lane, first[1]),
         )
 
-    def over_budget(self, index: int) -> None:
-        where: Where | None = self.code.where_of(index, self.x)
-        raise BudgetFault(
-            "instruction budget",
-            f"more than {self.x.setup.options.max_instructions} instructions were issued",
-            where=where,
-            hint="an endless loop? raise Options.max_instructions if not",
-        )
+    def place(self) -> Where | None:
+        """Where the lanes are that run now."""
+        found: Where | None = self.code.where_of(max(self.current, 0), self.x)
+        return found

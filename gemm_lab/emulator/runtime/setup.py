@@ -8,6 +8,7 @@ from typing import Any
 from gemm_lab.emulator.faults import Where
 from gemm_lab.emulator.options import Options
 from gemm_lab.emulator.ptx.ir import Instr
+from gemm_lab.emulator.runtime.budget import Budget
 from gemm_lab.emulator.runtime.memory import Memory
 
 __all__ = ["Setup"]
@@ -25,6 +26,7 @@ class Setup:
     program: Any
     memory: Memory
     options: Options
+    budget: Budget
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     cluster: tuple[int, int, int]
