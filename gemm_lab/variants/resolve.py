@@ -102,7 +102,8 @@ def check_arch(variant: Variant, lowest: str, arch: str) -> None:
         if arch != lowest:
             raise UsageError(
                 f"{variant.name} needs {lowest} and nothing else, not {arch}",
-                hint=f"its instructions exist on that chip only: --arch {lowest}",
+                hint=f"its instructions exist on that chip only: --arch {lowest}; with no variant"
+                f" named, one for {arch} is taken if there is any",
             )
     elif arch_number(arch) < arch_number(lowest):
         raise UsageError(
