@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import gemm_lab
 from gemm_lab.core.dtypes import DTYPES, LAYOUTS
 from gemm_lab.core.kernel import CompiledKernel, KernelSpec, RenderedKernel
 from gemm_lab.core.problem import Alignment, Shape, Strides
@@ -119,8 +120,23 @@ def test_what_tma_cannot_read_is_refused(variant: Variant) -> None:
 
 
 def test_other_chips_are_refused(variant: Variant) -> None:
-    with pytest.raises(UsageError, match="sm_90a"):
+    with pytest.raises(UsageError, match="sm_90a") as told:
         spec_of(variant, "nt", {}, arch="sm_80")
+    assert "one for sm_80 is taken" in (told.value.hint or "")
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_copies_of_b_in_batches(shared: bool) -> None:
+    """tn, B of every product or one for all, rows that are no whole 16 bytes."""
+    rng = np.random.default_rng(2)
+    a = rng.uniform(-1, 1, (3, 70, 66)).astype(np.float32)  # [batch][K][M]
+    b = rng.uniform(-1, 1, (1 if shared else 3, 70, 41)).astype(np.float32)
+    c = gemm_lab.matmul(
+        a.transpose(0, 2, 1), b[0] if shared else b, variant="fp32x3", dtype="fp32x3",
+        backend="emulator",
+    )  # fmt: skip
+    truth = a.transpose(0, 2, 1).astype(np.float64) @ b
+    assert np.abs(c - truth).max() < 1e-5
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
