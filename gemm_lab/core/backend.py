@@ -118,6 +118,10 @@ class Backend(Protocol):
         """Set every byte of a buffer."""
         ...
 
+    def resident_clusters(self, loaded: Any, launch: KernelLaunch) -> int:
+        """Clusters of a launch that the device holds at once: CLUSTERS of its expressions."""
+        ...
+
     def prepare(self, loaded: Any, launch: KernelLaunch, arguments: Sequence[Argument]) -> Prepared:
         """A launch with its arguments checked and packed, in the order of `launch.params`.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -135,6 +136,10 @@ class EmulatorBackend:
         """One launch; faults are EmulatorFault."""
         addresses = [a.address for a in arguments if isinstance(a, Pointer | TensorMapArgument)]
         self.prepare(loaded, launch, arguments).launch(addresses)
+
+    def resident_clusters(self, loaded: Loaded, launch: KernelLaunch) -> int:
+        """Clusters of this launch at once: here a cluster's blocks may lie anywhere."""
+        return max(self.sm_count // prod(launch.cluster), 1)
 
     def run(self, loaded: Loaded, plan: KernelLaunch, args: Sequence[Any]) -> LaunchReport:
         """One launch with packed arguments."""

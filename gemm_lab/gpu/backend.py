@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 from gemm_lab.core.backend import Argument, Pointer, TensorMapArgument
@@ -12,6 +13,7 @@ from gemm_lab.core.dtypes import ScalarType
 from gemm_lab.core.kernel import CompiledKernel, KernelLaunch
 from gemm_lab.errors import LaunchError, UsageError
 from gemm_lab.gpu._cuda import cuda
+from gemm_lab.gpu.clusters import resident_clusters
 from gemm_lab.gpu.device import GpuInfo, NoGpu, find_gpu
 from gemm_lab.gpu.faults import translate, translated
 from gemm_lab.gpu.float64 import float64_rows
@@ -126,6 +128,17 @@ class GpuBackend:
                     function, x * y * z, launch.smem_bytes
                 )
             )
+
+    def resident_clusters(self, loaded: LoadedKernel, launch: KernelLaunch) -> int:
+        """Clusters of this launch that the device holds at once; its grid does not matter."""
+        function = loaded.function(launch.entry)
+        with self._on_device(describe(launch)):
+            allow_smem(self.device, function, launch.smem_bytes)
+            found = resident_clusters(function, launch)
+        if found is None:
+            blocks = self.occupancy_blocks(loaded, launch) * self.sm_count
+            found = blocks // prod(launch.cluster)
+        return found
 
     # ---- memory ----
 

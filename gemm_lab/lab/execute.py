@@ -8,7 +8,7 @@ from typing import Any
 
 from gemm_lab.core.arch import arch_limits
 from gemm_lab.core.backend import Argument, Pointer, Prepared, Scalar, TensorMapArgument
-from gemm_lab.core.kernel import CompiledKernel, KernelSpec, LaunchPlan
+from gemm_lab.core.kernel import CompiledKernel, KernelLaunch, KernelSpec, LaunchPlan
 from gemm_lab.core.problem import GemmProblem, Shape, Strides
 from gemm_lab.variants import Variant, plan, spec_scope
 
@@ -60,6 +60,11 @@ class Executor:
         chunk = min(shape.batch, MAX_BATCH) if variant.batched else 1
         self._chunks: list[_Chunk] = []
         made: dict[int, tuple[LaunchPlan, list[_Step]]] = {}
+
+        def resident_clusters(launch: KernelLaunch) -> int:
+            count: int = backend.resident_clusters(loaded, _more_smem(launch, smem_pad_bytes))
+            return count
+
         # Nothing is launched for an empty C.
         count_all = 0 if 0 in (shape.m, shape.n) else shape.batch
         for first in range(0, count_all, max(chunk, 1)):
@@ -67,7 +72,8 @@ class Executor:
             if count not in made:
                 part = Shape(m=shape.m, n=shape.n, k=depth, batch=count)
                 plan_ = _padded(
-                    plan(variant, spec, part, strides, backend.sm_count), smem_pad_bytes
+                    plan(variant, spec, part, strides, backend.sm_count, resident_clusters),
+                    smem_pad_bytes,
                 )
                 made[count] = (plan_, self._steps(plan_, part))
             self._chunks.append(_Chunk(first=first, plan=made[count][0], steps=made[count][1]))
@@ -192,5 +198,9 @@ class _Chunk:
 def _padded(plan_: LaunchPlan, pad_bytes: int) -> LaunchPlan:
     if pad_bytes == 0:
         return plan_
-    launches = tuple(replace(s, smem_bytes=s.smem_bytes + pad_bytes) for s in plan_.launches)
+    launches = tuple(_more_smem(launch, pad_bytes) for launch in plan_.launches)
     return replace(plan_, launches=launches)
+
+
+def _more_smem(launch: KernelLaunch, pad_bytes: int) -> KernelLaunch:
+    return replace(launch, smem_bytes=launch.smem_bytes + pad_bytes)

@@ -32,7 +32,7 @@ from gemm_lab.variants.variant import (
     WorkspaceMap,
 )
 
-__all__ = ["PROBLEM_NAMES", "SPEC_NAMES", "SUFFIX", "load_variant"]
+__all__ = ["GRID_NAMES", "PROBLEM_NAMES", "SPEC_NAMES", "SUFFIX", "load_variant"]
 
 SUFFIX = ".cu.j2"
 # What derived lines and rules may read beside tunables; see resolve.spec_scope.
@@ -43,6 +43,8 @@ SPEC_NAMES = (
 )  # fmt: skip
 # What launches, workspace and tensor maps may read besides.
 PROBLEM_NAMES = ("M", "N", "K", "batch", "SMS")
+# What the grid of a launch may read besides.
+GRID_NAMES = ("CLUSTERS",)
 
 _TOP = {
     "title", "idea", "after", "params", "dtype", "tunables", "derived", "rules", "launch",
@@ -115,7 +117,8 @@ class _VariantReader(Reader):
         found: dict[str, Tunable] = {}
         for name, raw in self.table_of(value, "tunables").items():
             key = f"tunables.{name}"
-            if not _TUNABLE_NAME.fullmatch(name) or name in SPEC_NAMES or name in PROBLEM_NAMES:
+            taken = name in SPEC_NAMES or name in PROBLEM_NAMES or name in GRID_NAMES
+            if not _TUNABLE_NAME.fullmatch(name) or taken:
                 raise self.fail(key, "a tunable is written in capitals and is no name of the lab")
             table = self.table(raw, key, {"default", "search", "doc", "choices", "min"})
             found[name] = self.tunable(name, key, table)
@@ -244,7 +247,7 @@ class _VariantReader(Reader):
                 LaunchStep(
                     entry=entry,
                     params=shared if params is None else self.params(params, "launch.params"),
-                    grid=self.triple(table["grid"], "launch.grid", known),
+                    grid=self.triple(table["grid"], "launch.grid", known | set(GRID_NAMES)),
                     block=self.triple(table["block"], "launch.block", known),
                     cluster=self.triple(table.get("cluster", [1]), "launch.cluster", known),
                     smem=read(table.get("smem", 0), "smem"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, cast
 
 from gemm_lab.core.arch import ArchLimits, arch_limits, arch_number
@@ -146,9 +147,18 @@ def spec_scope(variant: Variant, spec: KernelSpec) -> Scope:
 
 
 def plan(
-    variant: Variant, spec: KernelSpec, shape: Shape, strides: Strides, sm_count: int
+    variant: Variant,
+    spec: KernelSpec,
+    shape: Shape,
+    strides: Strides,
+    sm_count: int,
+    resident_clusters: Callable[[KernelLaunch], int] | None = None,
 ) -> LaunchPlan:
-    """Every launch for a shape (none of its sizes 0); ResourceError when one cannot be."""
+    """Every launch for a shape (none of its sizes 0); ResourceError when one cannot be.
+
+    `resident_clusters` tells of a launch, whose grid does not count, how many of its clusters the
+    device holds at once: CLUSTERS. Without it they are one for each cluster's worth of SMS.
+    """
     limits = arch_limits(spec.arch)
     scope: Scope = {
         **spec_scope(variant, spec),
@@ -169,12 +179,24 @@ def plan(
     for step in variant.launches:
         if not _value(variant, step.when, scope, "launch.when"):
             continue
-        grid = cast("tuple[int, int, int]", tuple(whole(e, "launch.grid") for e in step.grid))
         block = cast("tuple[int, int, int]", tuple(whole(e, "launch.block") for e in step.block))
         cluster = cast(
             "tuple[int, int, int]", tuple(whole(e, "launch.cluster") for e in step.cluster)
         )
         smem_bytes = whole(step.smem, "launch.smem")
+        if any("CLUSTERS" in e.names for e in step.grid):
+            scope["CLUSTERS"] = max(sm_count // prod(cluster), 1)
+            if resident_clusters is not None:
+                alone = KernelLaunch(
+                    entry=step.entry,
+                    grid=cluster,
+                    block=block,
+                    cluster=cluster,
+                    smem_bytes=smem_bytes,
+                    params=(),
+                )
+                scope["CLUSTERS"] = max(resident_clusters(alone), 1)
+        grid = cast("tuple[int, int, int]", tuple(whole(e, "launch.grid") for e in step.grid))
         _check_limits(
             variant, limits, grid, block, smem_bytes, whole(step.static_smem, "launch.static_smem")
         )

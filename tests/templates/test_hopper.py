@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gemm_lab.core.dtypes import DTYPES, LAYOUTS
-from gemm_lab.core.kernel import CompiledKernel, KernelSpec, RenderedKernel
+from gemm_lab.core.kernel import CompiledKernel, KernelLaunch, KernelSpec, RenderedKernel
 from gemm_lab.core.problem import Alignment, Shape, Strides
 from gemm_lab.errors import RuleError, UsageError
 from gemm_lab.jit import compile_many
@@ -164,16 +164,34 @@ def test_maps_and_grid(wgmma: Variant, layout: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "blocks"), [((1, 1), 132), ((2, 1), 132), ((2, 2), 120), ((4, 2), 120)]
-)
+    ("cluster", "at_once", "blocks"),
+    [
+        ((1, 1), 132, 132), ((2, 1), 66, 132), ((2, 2), 30, 120), ((4, 2), 14, 112),
+        # Two blocks a multiprocessor would fit: one is enough.
+        ((1, 1), 264, 132), ((2, 1), 132, 132), ((2, 2), 0, 4),
+    ],
+)  # fmt: skip
 def test_a_persistent_grid_runs_in_one_wave(
-    wgmma: Variant, cluster: tuple[int, int], blocks: int
+    wgmma: Variant, cluster: tuple[int, int], at_once: int, blocks: int
 ) -> None:
-    """Clusters of more than two leave multiprocessors of a GPC over."""
+    """Clusters of more than two may leave multiprocessors of a GPC over: the device says."""
     spec = spec_of(wgmma, "bf16", "nt", {"CLUSTER_M": cluster[0], "CLUSTER_N": cluster[1]})
     strides = Strides(lda=8192, ldb=8192, ldc=8192)
-    (launch,) = plan(wgmma, spec, Shape(m=8192, n=8192, k=8192), strides, 132).launches
+    asked: list[KernelLaunch] = []
+
+    def resident(launch: KernelLaunch) -> int:
+        asked.append(launch)
+        return at_once
+
+    shape = Shape(m=8192, n=8192, k=8192)
+    (launch,) = plan(wgmma, spec, shape, strides, 132, resident).launches
     assert launch.grid == (blocks, 1, 1)
+    (question,) = asked
+    assert question.cluster == launch.cluster == (cluster[0] * cluster[1], 1, 1)
+    assert (question.block, question.smem_bytes) == (launch.block, launch.smem_bytes)
+    # Where nobody can tell, as many as there are multiprocessors for.
+    (unasked,) = plan(wgmma, spec, shape, strides, 132).launches
+    assert unasked.grid == (132 // (cluster[0] * cluster[1]) * cluster[0] * cluster[1], 1, 1)
 
 
 @pytest.mark.parametrize("dtype", ["tf32", "bf16"])
