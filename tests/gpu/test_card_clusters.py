@@ -20,7 +20,7 @@ extern "C" __global__ void __cluster_dims__({size}, 1, 1) k(int *p) {{
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
 def test_clusters_at_once(tmp_path_factory: pytest.TempPathFactory, size: int) -> None:
-    """Shared memory for one block a multiprocessor: whole clusters, as many as there is room for."""
+    """Shared memory for one block a multiprocessor: whole clusters, as many as have room."""
     backend = GpuBackend()
     if int(backend.arch.removeprefix("sm_").rstrip("af")) < 90:
         pytest.skip("clusters begin with sm_90")
