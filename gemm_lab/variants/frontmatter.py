@@ -46,6 +46,7 @@ PROBLEM_NAMES = ("M", "N", "K", "batch", "SMS")
 # What the grid of a launch may read besides.
 GRID_NAMES = ("CLUSTERS",)
 
+_MOST_BYTES = 2**20
 _TOP = {
     "title", "idea", "after", "params", "dtype", "tunables", "derived", "rules", "launch",
     "workspace", "tensor_maps", "model",
@@ -59,6 +60,13 @@ def load_variant(path: Path) -> Variant:
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise VariantError("is no regular file", file=str(path))
+        size_bytes = path.stat().st_size
+        if size_bytes > _MOST_BYTES:
+            raise VariantError(
+                f"has {size_bytes:,} bytes",
+                file=str(path),
+                hint=f"a variant has at most {_MOST_BYTES:,}",
+            )
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise VariantError(f"cannot be read: {error.strerror}", file=str(path)) from None

@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 
 from jinja2 import FileSystemLoader, StrictUndefined, TemplateNotFound, TemplateSyntaxError
 from jinja2.exceptions import TemplateError, UndefinedError
-from jinja2.sandbox import SandboxedEnvironment
 
 from gemm_lab.core.kernel import KernelSpec, RenderedKernel, TunableValue
 from gemm_lab.core.params import PARAMS
@@ -23,6 +22,7 @@ from gemm_lab.errors import UsageError, VariantError
 from gemm_lab.variants.epilogue import parse_epilogue
 from gemm_lab.variants.paths import template_root
 from gemm_lab.variants.resolve import kernel_params, spec_scope
+from gemm_lab.variants.sandbox import BoundedEnvironment, budget
 from gemm_lab.variants.variant import Variant
 
 __all__ = ["render"]
@@ -54,7 +54,8 @@ def render(variant: Variant, spec: KernelSpec) -> RenderedKernel:
     }
     environment = _environment(variant.path.parent, template_root())
     try:
-        body = environment.from_string(variant.body).render(context)
+        with budget():
+            body = environment.from_string(variant.body).render(context)
     except (TemplateError, TypeError, ArithmeticError, ValueError, RecursionError) as error:
         _fail(variant, error)
     if (spec.epilogue or spec.bias) and not epilogue.used:
@@ -186,8 +187,8 @@ def _constant(name: str, value: TunableValue) -> str:
 
 
 @lru_cache(maxsize=32)
-def _environment(*folders: Path) -> SandboxedEnvironment:
-    return SandboxedEnvironment(
+def _environment(*folders: Path) -> BoundedEnvironment:
+    return BoundedEnvironment(
         loader=FileSystemLoader([str(folder) for folder in folders]),
         undefined=StrictUndefined,
         block_start_string="<%",
