@@ -9,7 +9,8 @@ import typer
 from gemm_lab.cli import completion
 from gemm_lab.cli import measuring_options as mo
 from gemm_lab.cli import options as o
-from gemm_lab.cli.values import expand_values, finite, shapes_of
+from gemm_lab.cli.bundles import spread
+from gemm_lab.cli.values import expand_values
 from gemm_lab.core.dtypes import LAYOUTS, Layout
 from gemm_lab.errors import UsageError
 
@@ -57,42 +58,24 @@ Interleave = Annotated[
 ]
 
 
+@spread
 def bench(
+    *,
     variants: o.VariantArguments = None,
     variant_options: o.VariantOptions = None,
     params: o.Params = None,
     suite: SuiteName = None,
-    shape: o.Shapes = None,
-    square: o.Squares = None,
-    m: o.M = None,
-    n: o.N = None,
-    k: o.K = None,
-    batch: o.Batch = 1,
+    sizes: o.Sizes,
     dtype: DTypes = None,
     out_dtype: o.OutDType = None,
     layout: LayoutNames = None,
-    alpha: o.Alpha = 1.0,
-    beta: o.Beta = 0.0,
-    epilogue: o.Epilogue = None,
-    bias: o.Bias = False,
-    arch: o.ArchName = None,
-    device: o.Device = None,
+    terms: o.Terms,
     backend: mo.Backend = "auto",
     seed: o.Seed = 0,
     interleave: Interleave = 12,
-    output: mo.Output = None,
-    no_resume: mo.NoResume = False,
-    retry_failed: mo.RetryFailed = False,
-    timeout: mo.Timeout = 120.0,
-    max_seconds: mo.MaxSeconds = None,
-    rounds: mo.Rounds = None,
-    no_verify: o.NoVerify = False,
-    no_time: o.NoTime = False,
-    no_baseline: o.NoBaseline = False,
+    measuring: mo.Measuring,
     templates: o.Templates = None,
-    as_json: o.Json = False,
-    as_csv: mo.Csv = False,
-    as_md: mo.Markdown = False,
+    form: mo.Form,
 ) -> None:
     """Measure kernels side by side, in the same rounds as cuBLAS; the ladder when none is named.
 
@@ -105,38 +88,19 @@ def bench(
     from gemm_lab.report.ladder import ladder_document, ladders
     from gemm_lab.report.survey import pruned_facts, survey_document
 
-    form = mo.output_format(as_json=as_json, as_csv=as_csv, as_md=as_md)
+    shown = form.chosen()
     found = lab.bench(
         o.several_variants(variants, variant_options),
-        shape=list(shapes_of(shape=shape or (), square=square or (), m=m, n=n, k=k, batch=batch))
-        or None,
+        shape=list(sizes.shapes()) or None,
         suite=suite,
         dtypes=[d for text in dtype or () for d in expand_values(text)],
         layouts=[_layout(x) for text in layout or () for x in expand_values(text)],
         tunables=mo.parse_search(params or ()),
         out_dtype=out_dtype,
-        alpha=finite("--alpha", alpha),
-        beta=finite("--beta", beta),
-        epilogue=epilogue,
-        bias=bias,
-        arch=arch,
-        device=device,
+        **terms.facts(),
         backend=backend,
-        settings=mo.timing_settings(
-            lab.BENCH_SETTINGS,
-            seed=seed,
-            verify=not no_verify,
-            time=not no_time,
-            baseline=not no_baseline,
-            max_seconds=max_seconds,
-            rounds=rounds,
-        ),
-        output=output,
-        resume=not no_resume,
-        retry_failed=retry_failed,
+        **measuring.facts(lab.BENCH_SETTINGS, seed=seed),
         interleave=interleave,
-        timeout_s=timeout,
-        progress=True,
         workbench=Workbench(templates or ()),
     )
     one_each = len({(x.variant, x.problem) for x in found}) == len(found)
@@ -146,9 +110,9 @@ def bench(
         *(ladder_document(ladders(found)) if several else ()),
         *(survey_document(list(found))[1:] if one_each and several else ()),
         *pruned_facts(mo.pruned_counts(found), len(found.pruned)),
-        *mo.closing(found, output),
+        *mo.closing(found, measuring.output),
     )
-    mo.print_results(found, form, document)
+    mo.print_results(found, shown, document)
     raise typer.Exit(mo.exit_code(found, failures_matter=True))
 
 

@@ -72,7 +72,7 @@ def compare(
     kernels are measured here, in the same rounds: gemm-lab compare shared tiled --square 4096.
     """
     margin_share = None if margin is None else margin / 100
-    form = mo.output_format(as_json=as_json, as_csv=False, as_md=as_md)
+    form = mo.Form(as_json=as_json, as_md=as_md).chosen()
     if _is_file(a) and _is_file(b):
         from gemm_lab.lab.compare import compare_results
         from gemm_lab.lab.results import Results
@@ -98,14 +98,8 @@ def compare(
             arch=arch,
             device=device,
             margin=margin_share,
-            settings=mo.timing_settings(
-                lab.VERSUS_SETTINGS,
-                seed=seed,
-                verify=True,
-                time=True,
-                baseline=True,
-                max_seconds=max_seconds,
-                rounds=rounds,
+            settings=mo.Measuring(max_seconds=max_seconds, rounds=rounds).settings(
+                lab.VERSUS_SETTINGS, seed=seed
             ),
             output=output,
             timeout_s=timeout,

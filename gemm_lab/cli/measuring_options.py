@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from gemm_lab.cli.options import Json, NoBaseline, NoTime, NoVerify
 from gemm_lab.cli.output import print_document, print_json, print_text
 from gemm_lab.cli.values import parse_grid
 from gemm_lab.core.measurement import SCHEMA
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Backend",
     "Csv",
+    "Form",
     "Markdown",
     "MaxSeconds",
+    "Measuring",
     "NoResume",
     "Output",
     "RetryFailed",
@@ -30,11 +34,9 @@ __all__ = [
     "Timeout",
     "closing",
     "exit_code",
-    "output_format",
     "parse_search",
     "print_results",
     "pruned_counts",
-    "timing_settings",
 ]
 
 INTERRUPTED = 130
@@ -87,21 +89,64 @@ Markdown = Annotated[bool, typer.Option("--md", help="A Markdown table on stdout
 Format = Literal["text", "json", "csv", "md"]
 
 
-def output_format(*, as_json: bool, as_csv: bool, as_md: bool) -> Format:
-    """The one format that was asked for."""
-    asked: list[Format] = []
-    if as_json:
-        asked.append("json")
-    if as_csv:
-        asked.append("csv")
-    if as_md:
-        asked.append("md")
-    if len(asked) > 1:
-        raise UsageError(
-            f"several formats: {', '.join('--' + x for x in asked)}",
-            hint="one at a time; -o FILE keeps everything besides",
-        )
-    return asked[0] if asked else "text"
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """How results are printed."""
+
+    as_json: Json = False
+    as_csv: Csv = False
+    as_md: Markdown = False
+
+    def chosen(self) -> Format:
+        """The one format that was asked for."""
+        flags: dict[Format, bool] = {"json": self.as_json, "csv": self.as_csv, "md": self.as_md}
+        asked = [name for name, given in flags.items() if given]
+        if len(asked) > 1:
+            raise UsageError(
+                f"several formats: {', '.join(f'--{x}' for x in asked)}",
+                hint="one at a time; -o FILE keeps everything besides",
+            )
+        return asked[0] if asked else "text"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measuring:
+    """Where measurements go, and how long and how they are made."""
+
+    output: Output = None
+    no_resume: NoResume = False
+    retry_failed: RetryFailed = False
+    timeout: Timeout = 120.0
+    max_seconds: MaxSeconds = None
+    rounds: Rounds = None
+    no_verify: NoVerify = False
+    no_time: NoTime = False
+    no_baseline: NoBaseline = False
+
+    def settings(self, base: RunSettings, *, seed: int) -> RunSettings:
+        """What was not asked for is as in `base`."""
+        asked: dict[str, Any] = {
+            "seed": seed,
+            "verify": not self.no_verify,
+            "time": not self.no_time,
+            "baseline": not self.no_baseline,
+        }
+        if self.max_seconds is not None:
+            asked["max_seconds"] = self.max_seconds
+        if self.rounds is not None:
+            asked |= {"min_rounds": self.rounds, "max_rounds": self.rounds, "target_error": 0.0}
+        return replace(base, **asked)
+
+    def facts(self, base: RunSettings, *, seed: int) -> dict[str, Any]:
+        """Arguments of `sweep` and `bench`."""
+        return {
+            "settings": self.settings(base, seed=seed),
+            "output": self.output,
+            "resume": not self.no_resume,
+            "retry_failed": self.retry_failed,
+            "timeout_s": self.timeout,
+            "progress": True,
+        }
 
 
 def parse_search(texts: Iterable[str]) -> dict[str, tuple[str, ...] | None]:
@@ -114,27 +159,6 @@ def parse_search(texts: Iterable[str]) -> dict[str, tuple[str, ...] | None]:
             raise UsageError(f"-p {name} is given with and without values", hint="either way, once")
         found[name] = None
     return found
-
-
-def timing_settings(
-    base: RunSettings,
-    *,
-    seed: int,
-    verify: bool,
-    time: bool,
-    baseline: bool,
-    max_seconds: float | None,
-    rounds: int | None,
-) -> RunSettings:
-    """The command's settings over the usual ones."""
-    from dataclasses import replace
-
-    chosen = replace(base, seed=seed, verify=verify, time=time, baseline=baseline)
-    if max_seconds is not None:
-        chosen = replace(chosen, max_seconds=max_seconds)
-    if rounds is not None:
-        chosen = replace(chosen, min_rounds=rounds, max_rounds=rounds, target_error=0.0)
-    return chosen
 
 
 def print_results(found: Results, form: Format, document: Document) -> None:

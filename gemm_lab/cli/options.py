@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from gemm_lab.cli import completion
+from gemm_lab.cli.values import finite, shapes_of
 from gemm_lab.core.dtypes import DTYPES, Layout
 from gemm_lab.errors import UsageError
+
+if TYPE_CHECKING:
+    from gemm_lab.core.problem import Shape
 
 __all__ = [
     "Alpha",
@@ -34,11 +39,13 @@ __all__ = [
     "Params",
     "Seed",
     "Shapes",
+    "Sizes",
     "SmemPad",
     "Specialize",
     "Square",
     "Squares",
     "Templates",
+    "Terms",
     "VariantArgument",
     "VariantArguments",
     "VariantOption",
@@ -100,7 +107,9 @@ Square = Annotated[
 ]
 Squares = Annotated[
     list[int] | None,
-    typer.Option("--square", metavar="N", help="M = N = K = this number; may be repeated."),
+    typer.Option(
+        "--square", metavar="N", help="M = N = K = this number; may be repeated where several fit."
+    ),
 ]
 Batch = Annotated[int, typer.Option("--batch", metavar="COUNT", help="Number of products.")]
 Counters = Annotated[
@@ -193,6 +202,45 @@ SmemPad = Annotated[
 NoVerify = Annotated[bool, typer.Option("--no-verify", help="Do not hold C against a reference.")]
 NoTime = Annotated[bool, typer.Option("--no-time", help="Do not time.")]
 NoBaseline = Annotated[bool, typer.Option("--no-baseline", help="Do not time cuBLAS beside it.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Which products."""
+
+    shape: Shapes = None
+    square: Squares = None
+    m: M = None
+    n: N = None
+    k: K = None
+    batch: Batch = 1
+
+    def shapes(self) -> tuple[Shape, ...]:
+        """All that were asked for."""
+        return shapes_of(
+            shape=self.shape or (), square=self.square or (), m=self.m, n=self.n, k=self.k,
+            batch=self.batch,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What becomes of A @ B, and where."""
+
+    alpha: Alpha = 1.0
+    beta: Beta = 0.0
+    epilogue: Epilogue = None
+    bias: Bias = False
+    arch: ArchName = None
+    device: Device = None
+
+    def facts(self) -> dict[str, Any]:
+        """Arguments of `run`, `sweep` and `bench`; UsageError for a factor that is not finite."""
+        return {
+            **vars(self),
+            "alpha": finite("--alpha", self.alpha),
+            "beta": finite("--beta", self.beta),
+        }
 
 
 def optional_variant(argument: str | None, option: str | None) -> str | None:

@@ -9,6 +9,7 @@ import typer
 
 from gemm_lab.cli import measuring_options as mo
 from gemm_lab.cli import options as o
+from gemm_lab.cli.bundles import spread
 from gemm_lab.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["results"]
 
 
+@spread
 def results(
+    *,
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="What `bench -o FILE` wrote.")
     ],
@@ -53,9 +56,7 @@ def results(
             "into a folder, a file a card.",
         ),
     ] = None,
-    as_json: o.Json = False,
-    as_csv: mo.Csv = False,
-    as_md: mo.Markdown = False,
+    form: mo.Form,
 ) -> None:
     """Show files of measurements; nothing is run.
 
@@ -71,7 +72,7 @@ def results(
     if ladder and standing:
         raise UsageError("--ladder and --standing are two tables", hint="one at a time")
     suites = [load_suite(name) for name in suite or ()]
-    form = mo.output_format(as_json=as_json, as_csv=as_csv, as_md=as_md)
+    shown = form.chosen()
     loaded = Results()
     for file in files:
         content = Results.load(file)
@@ -89,7 +90,7 @@ def results(
         found = found.filter(lambda x: x.problem.m == x.problem.n == x.problem.k in square)
     if dtype:
         found = found.filter(lambda x: x.problem.dtype in dtype)
-    mo.print_results(found, form, _document(found, ladder, standing, suites))
+    mo.print_results(found, shown, _document(found, ladder, standing, suites))
 
 
 def _document(found: Results, ladder: bool, standing: bool, suites: list[Suite]) -> Document:

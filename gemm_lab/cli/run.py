@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gemm_lab.cli import options as o
+from gemm_lab.cli.bundles import spread
 from gemm_lab.cli.model_options import GpuName, card_named, device_table
 from gemm_lab.cli.output import print_document, print_json, progress
-from gemm_lab.cli.values import finite, parse_assignments, shapes_of, single_shape
+from gemm_lab.cli.values import parse_assignments, single_shape
 from gemm_lab.errors import NoGpuError, UsageError, WrongResultError
 
 if TYPE_CHECKING:
@@ -28,25 +29,17 @@ ExplainChoice = Annotated[
 ]
 
 
+@spread
 def run(
+    *,
     variant: o.VariantArgument = None,
     variant_option: o.VariantOption = None,
     params: o.Params = None,
-    shape: o.Shapes = None,
-    square: o.Square = None,
-    m: o.M = None,
-    n: o.N = None,
-    k: o.K = None,
-    batch: o.Batch = 1,
+    sizes: o.Sizes,
     dtype: o.DTypeName = "fp32",
     out_dtype: o.OutDType = None,
     layout: o.LayoutName = None,
-    alpha: o.Alpha = 1.0,
-    beta: o.Beta = 0.0,
-    epilogue: o.Epilogue = None,
-    bias: o.Bias = False,
-    arch: o.ArchName = None,
-    device: o.Device = None,
+    terms: o.Terms,
     backend: o.BackendChoice = "auto",
     seed: o.Seed = 0,
     specialize: o.Specialize = False,
@@ -70,8 +63,7 @@ def run(
     from gemm_lab.lab.measure import RunSettings
     from gemm_lab.lab.workbench import Workbench
 
-    squares = () if square is None else (square,)
-    wanted = single_shape(shapes_of(shape=shape or (), square=squares, m=m, n=n, k=k, batch=batch))
+    wanted = single_shape(sizes.shapes())
     bench = Workbench(templates or ())
     named = o.optional_variant(variant, variant_option)
     if explain_choice:
@@ -81,7 +73,8 @@ def run(
             )
         question: dict[str, Any] = {
             "shape": wanted, "dtype": dtype, "out_dtype": out_dtype, "layout": layout,
-            "epilogue": epilogue, "bias": bias, "gpu": gpu, "arch": arch, "device": device,
+            "epilogue": terms.epilogue, "bias": terms.bias, "gpu": gpu, "arch": terms.arch,
+            "device": terms.device,
             "backend": backend, "config": parse_assignments(params or ()),
         }  # fmt: skip
         _explain(bench, question, as_json=as_json)
@@ -96,12 +89,7 @@ def run(
         "dtype": dtype,
         "out_dtype": out_dtype,
         "layout": layout,
-        "alpha": finite("--alpha", alpha),
-        "beta": finite("--beta", beta),
-        "epilogue": epilogue,
-        "bias": bias,
-        "arch": arch,
-        "device": device,
+        **terms.facts(),
         "smem_pad_bytes": smem_pad,
         "specialize": specialize,
         "config": parse_assignments(params or ()),

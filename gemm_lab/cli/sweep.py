@@ -6,47 +6,29 @@ import typer
 
 from gemm_lab.cli import measuring_options as mo
 from gemm_lab.cli import options as o
-from gemm_lab.cli.values import finite, shapes_of
+from gemm_lab.cli.bundles import spread
 
 __all__ = ["sweep"]
 
 
+@spread
 def sweep(
+    *,
     variant: o.VariantArgument = None,
     variant_option: o.VariantOption = None,
     params: o.Params = None,
-    shape: o.Shapes = None,
-    square: o.Squares = None,
-    m: o.M = None,
-    n: o.N = None,
-    k: o.K = None,
-    batch: o.Batch = 1,
+    sizes: o.Sizes,
     dtype: o.DTypeName = "fp32",
     out_dtype: o.OutDType = None,
     layout: o.LayoutName = None,
-    alpha: o.Alpha = 1.0,
-    beta: o.Beta = 0.0,
-    epilogue: o.Epilogue = None,
-    bias: o.Bias = False,
-    arch: o.ArchName = None,
-    device: o.Device = None,
+    terms: o.Terms,
     backend: mo.Backend = "auto",
     seed: o.Seed = 0,
     specialize: o.Specialize = False,
     smem_pad: o.SmemPad = 0,
-    output: mo.Output = None,
-    no_resume: mo.NoResume = False,
-    retry_failed: mo.RetryFailed = False,
-    timeout: mo.Timeout = 120.0,
-    max_seconds: mo.MaxSeconds = None,
-    rounds: mo.Rounds = None,
-    no_verify: o.NoVerify = False,
-    no_time: o.NoTime = False,
-    no_baseline: o.NoBaseline = False,
+    measuring: mo.Measuring,
     templates: o.Templates = None,
-    as_json: o.Json = False,
-    as_csv: mo.Csv = False,
-    as_md: mo.Markdown = False,
+    form: mo.Form,
 ) -> None:
     """Run one kernel over values of its tunables and over shapes; the fastest comes first.
 
@@ -60,37 +42,18 @@ def sweep(
     from gemm_lab.lab.workbench import Workbench
     from gemm_lab.report.survey import pruned_facts, survey_document
 
-    form = mo.output_format(as_json=as_json, as_csv=as_csv, as_md=as_md)
-    shapes = shapes_of(shape=shape or (), square=square or (), m=m, n=n, k=k, batch=batch)
+    shown = form.chosen()
     found = lab.sweep(
         o.one_variant(variant, variant_option),
-        shape=list(shapes) or None,
+        shape=list(sizes.shapes()) or None,
         dtype=dtype,
         out_dtype=out_dtype,
         layout=layout,
-        alpha=finite("--alpha", alpha),
-        beta=finite("--beta", beta),
-        epilogue=epilogue,
-        bias=bias,
-        arch=arch,
-        device=device,
+        **terms.facts(),
         backend=backend,
         smem_pad_bytes=smem_pad,
         specialize=specialize,
-        settings=mo.timing_settings(
-            RunSettings(),
-            seed=seed,
-            verify=not no_verify,
-            time=not no_time,
-            baseline=not no_baseline,
-            max_seconds=max_seconds,
-            rounds=rounds,
-        ),
-        output=output,
-        resume=not no_resume,
-        retry_failed=retry_failed,
-        timeout_s=timeout,
-        progress=True,
+        **measuring.facts(RunSettings(), seed=seed),
         workbench=Workbench(templates or ()),
         config=mo.parse_search(params or ()),
     )
@@ -98,7 +61,7 @@ def sweep(
     document = (
         *survey_document(ranked),
         *pruned_facts(mo.pruned_counts(found), len(found.pruned)),
-        *mo.closing(found, output),
+        *mo.closing(found, measuring.output),
     )
-    mo.print_results(found, form, document)
+    mo.print_results(found, shown, document)
     raise typer.Exit(mo.exit_code(found, failures_matter=False))
