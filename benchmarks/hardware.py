@@ -27,7 +27,7 @@ from gemm_lab.core.dtypes import dtype
 from gemm_lab.core.kernel import CompiledKernel, RenderedKernel, Resources
 from gemm_lab.core.problem import GemmProblem, Shape
 from gemm_lab.lab.execute import Executor
-from gemm_lab.lab.trial import make_trial
+from gemm_lab.lab.trial import Trial, make_trial
 from gemm_lab.variants import Catalogue, Facts, Variant, config_of, make_spec, render
 
 ARCH = "sm_90"
@@ -140,9 +140,8 @@ def carried(folder: Path, name: str) -> CompiledKernel:
     )
 
 
-def execute(backend: Any, folder: Path, variant: Variant, size: int) -> Any:
-    """One launch with seeded data on a backend; C as an array."""
-    compiled = carried(folder, variant.name)
+def launched(backend: Any, compiled: CompiledKernel, variant: Variant, size: int) -> Trial:
+    """One launch of a compiled rung with seeded data; the caller frees the trial."""
     problem = problem_of(size)
     executor = Executor(
         backend=backend,
@@ -156,6 +155,12 @@ def execute(backend: Any, folder: Path, variant: Variant, size: int) -> Any:
     trial = make_trial(backend, executor, problem, seed=0)
     trial.reset_c()
     trial.launch()
+    return trial
+
+
+def execute(backend: Any, folder: Path, variant: Variant, size: int) -> Any:
+    """One launch of a rung that was carried here; C as an array."""
+    trial = launched(backend, carried(folder, variant.name), variant, size)
     result = trial.result()[0].copy()
     trial.free()
     return result

@@ -165,7 +165,7 @@ class Call:
         question = question_of_arrays(
             problem, a, b, c,
             arch=None if emulated else backend.arch,
-            device="" if emulated else backend.device_name,
+            device=None if emulated else backend.device_name,
             sm_count=backend.sm_count,
             emulated=emulated,
             tunables=self.tunables,

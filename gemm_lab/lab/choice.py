@@ -50,7 +50,7 @@ class ChoiceQuestion:
     Attributes:
         arrangements: one for each layout that may be taken.
         arch: to compile for; None lets each variant have its own.
-        device: the card's name, or "" where there is none; `sm_count` is 0 then.
+        device: the card's name, None where there is none; then `sm_count` is None as well.
         emulated: whether NumPy will execute it: the cheapest to emulate is wanted, not the fastest.
         tunables: those that the caller has fixed, by name.
     """
@@ -60,8 +60,8 @@ class ChoiceQuestion:
     shape: Shape
     arrangements: tuple[Arrangement, ...]
     arch: str | None
-    device: str = ""
-    sm_count: int = 0
+    device: str | None = None
+    sm_count: int | None = None
     emulated: bool = False
     tunables: tuple[tuple[str, TunableValue], ...] = ()
     epilogue: str | None = None
@@ -178,7 +178,7 @@ class Choice:
                 "m": s.m, "n": s.n, "k": s.k, "batch": s.batch,
                 "dtype": q.dtype.name, "out_dtype": q.out.name,
             },
-            "device": q.device or None,
+            "device": q.device,
             "arch": q.arch,
             "emulated": q.emulated,
             "variant": self.variant,

@@ -19,7 +19,7 @@ def _cards() -> dict[str, Device]:
 def device_key(name: str) -> str:
     """The table's key of a card; the name itself where the table does not know it."""
     try:
-        return find_device(name, _cards()).key if name else ""
+        return find_device(name, _cards()).key
     except UsageError:
         return name
 

@@ -39,7 +39,7 @@ class History:
         In the rung's own layout unless another is named.
         """
         q, s = question, question.shape
-        if not q.device:
+        if q.device is None:
             return []
         found = self.records.near(
             device=q.device,

@@ -24,8 +24,8 @@ def question_of_problem(
     *,
     layouts: Sequence[Layout],
     arch: str | None,
-    device: str = "",
-    sm_count: int = 0,
+    device: str | None = None,
+    sm_count: int | None = None,
     emulated: bool = False,
     tunables: Mapping[str, Any] | None = None,
 ) -> ChoiceQuestion:
@@ -63,8 +63,8 @@ def question_of_arrays(
     c: ArrayView,
     *,
     arch: str | None,
-    device: str,
-    sm_count: int,
+    device: str | None,
+    sm_count: int | None,
     emulated: bool,
     tunables: Mapping[str, Any],
 ) -> ChoiceQuestion:

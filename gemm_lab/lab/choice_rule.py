@@ -51,7 +51,7 @@ class Estimate:
 
 
 def estimate(
-    prospect: Prospect, problem: GemmProblem, *, card: Device | None, sm_count: int
+    prospect: Prospect, problem: GemmProblem, *, card: Device | None, sm_count: int | None
 ) -> Estimate:
     """How long one call takes, roughly; infinite where the model says that it cannot run."""
     sm_count = sm_count or (card.sm_count if card else _SOME_SMS)
@@ -122,7 +122,7 @@ def _beside(
     }
 
 
-def wave_cost(kernel: KernelShape | None, problem: GemmProblem, *, sm_count: int) -> float:
+def wave_cost(kernel: KernelShape | None, problem: GemmProblem, *, sm_count: int | None) -> float:
     """Multiply-adds of the multiprocessor that has most blocks, and what goes with them."""
     return _waves(kernel, problem, sm_count or _SOME_SMS)[0]
 

@@ -198,8 +198,8 @@ def _question(bench: Workbench, backend: Any, asked: Asked) -> ChoiceQuestion:
         asked.problem(backend.name, layouts[0]),
         layouts=layouts,
         arch=arch,
-        device=backend.device_name if on_card else "",
-        sm_count=backend.sm_count if on_card else 0,
+        device=backend.device_name if on_card else None,
+        sm_count=backend.sm_count if on_card else None,
         emulated=backend.name == "emulator",
         tunables=asked.tunables,
     )

@@ -67,7 +67,7 @@ class Chooser:
             return self._records
 
     def _history(self, question: ChoiceQuestion) -> History:
-        if not question.device:  # nothing can have been recorded: no file need be read
+        if question.device is None:  # nothing can have been recorded: no file need be read
             return History(records=Records(), prospects=self._prospects)
         if self._known is None:
             self._known = History(records=self.records, prospects=self._prospects)

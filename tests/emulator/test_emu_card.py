@@ -19,13 +19,11 @@ from gemm_lab.core.kernel import CompiledKernel
 from gemm_lab.emulator import Options
 from gemm_lab.emulator.backend import EmulatorBackend
 from gemm_lab.emulator.findings import Counters
-from gemm_lab.lab.execute import Executor
-from gemm_lab.lab.trial import make_trial
 from gemm_lab.variants import Variant, render
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from hardware import ARCH, cuda_core_rungs, problem_of, spec_of  # noqa: E402
+from hardware import ARCH, cuda_core_rungs, launched, spec_of  # noqa: E402
 
 RECORDED = json.loads((ROOT / "benchmarks/results/counters_h200.json").read_text(encoding="utf-8"))
 RUNGS = [v for v in cuda_core_rungs() if v.name in RECORDED["rungs"]]
@@ -52,20 +50,7 @@ def execute(variant: Variant, size: int, options: Options) -> tuple[Any, Any]:
     """C and the report of one launch."""
     backend = EmulatorBackend(arch=ARCH, options=options, sm_count=132)
     backend.reports = []
-    compiled = compiled_as_recorded(variant)
-    problem = problem_of(size)
-    executor = Executor(
-        backend=backend,
-        loaded=backend.load(compiled),
-        variant=variant,
-        spec=spec_of(variant, size),
-        compiled=compiled,
-        problem=problem,
-        strides=problem.packed_strides(),
-    )
-    trial = make_trial(backend, executor, problem, seed=0)
-    trial.reset_c()
-    trial.launch()
+    trial = launched(backend, compiled_as_recorded(variant), variant, size)
     return trial.result()[0], backend.reports[-1]
 
 

@@ -55,13 +55,13 @@ def question(
         dtype=arithmetic,
         out=arithmetic.default_out,
     )
-    name = device if device is not None else (card.name if card else "")
+    name = device if device is not None else (card.name if card else None)
     return question_of_problem(
         problem,
         layouts=(layout,),
         arch=arch or (card.arch if card else None),
         device=name,
-        sm_count=card.sm_count if card else 0,
+        sm_count=card.sm_count if card else None,
         **other,
     )
 

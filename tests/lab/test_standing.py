@@ -64,17 +64,25 @@ def test_means_and_the_worst_of_a_suite() -> None:
     assert text.count("\n| 128x128x128 | bf16 nt | 0.250 | 4.000 ms | ") == 1
 
 
-def test_what_bounds_it() -> None:
-    wanted = {(8192, 1, 8192): "dram", (8192, 8192, 8192): "l2", (256, 256, 16384): "wave tail"}
-    for shape, bound in wanted.items():
-        first = choose(question(shape)).chosen
-        m, n, k = shape
-        run = took(
-            first.variant, 1.0, 1.0, Shape(m=m, n=n, k=k), config=dict(first.config),
-            arch=first.arch,
-        )  # fmt: skip
-        ((standing,),) = [g.standings for g in standings([run])]
-        assert bound in standing.bound
+@pytest.mark.parametrize(
+    ("shape", "variant", "bound"),
+    [
+        ((8192, 1, 8192), None, "dram"),
+        ((8192, 8192, 8192), None, "l2"),
+        ((128, 128, 128), None, "launches"),
+        ((128, 128, 16384), "tiled", "wave tail"),
+    ],
+)
+def test_what_bounds_it(shape: tuple[int, int, int], variant: str | None, bound: str) -> None:
+    """Of what is chosen, or of a kernel with a single block: the other multiprocessors idle."""
+    first = choose(question(shape)).chosen
+    m, n, k = shape
+    config = {} if variant else dict(first.config)
+    run = took(
+        variant or first.variant, 1.0, 1.0, Shape(m=m, n=n, k=k), config=config, arch=first.arch
+    )
+    ((standing,),) = [g.standings for g in standings([run])]
+    assert bound in standing.bound
 
 
 def test_copies_are_added_to_the_time() -> None:
