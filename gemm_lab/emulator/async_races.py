@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gemm_lab.emulator.faults import BarrierFault
 from gemm_lab.emulator.global_races import GlobalRaces
 from gemm_lab.emulator.race_log import RaceLog
 from gemm_lab.emulator.races import PENDING, Pattern, RaceDetector
@@ -34,6 +35,7 @@ class BulkRead:
     flat: Array
     block: int
     thread: int
+    site: Site
     group: int | None = None
 
 
@@ -46,6 +48,7 @@ class AsyncRaceDetector(RaceDetector):
         self.wgmma_unit = self.bulk_unit + 1
         super().__init__(x, log, world, granule_bytes, extra_units=BARRIER_UNITS + 1 + groups)
         self.fence_seen = np.zeros_like(self.known)
+        self.init_clock: Array | None = None
         self.arrived: dict[Any, Array] = {}
         self.done: dict[Any, Array] = {}
         self.issuer: dict[int, int] = {}
@@ -93,6 +96,34 @@ class AsyncRaceDetector(RaceDetector):
         self.writes += 1
 
     # ---- mbarriers ----
+    def mbarrier_init(self, x: Context, slot: Array, block: Array, lane: Array, site: Site) -> None:
+        """mbarrier.init: a write that every other thread's use must come after."""
+        if self.init_clock is None:
+            size = (max(1, -(-x.smem_bytes // 8)), self.blocks)
+            self.init_clock = np.zeros(size, dtype=np.int32)
+            self.init_thread = np.zeros(size, dtype=np.int32)
+            self.init_pc = np.zeros(size, dtype=np.int32)
+        thread = lane // x.B
+        self.log.instrs[site.number] = site.ins
+        self.init_clock[slot, block] = self.clock[thread // 32, block]
+        self.init_thread[slot, block] = thread
+        self.init_pc[slot, block] = site.number
+
+    def mbarrier_use(self, x: Context, slot: Array, block: Array, lane: Array, site: Site) -> None:
+        """A use that nothing orders after mbarrier.init."""
+        if self.init_clock is None or not len(slot):
+            return
+        thread = lane // x.B
+        owner = self.init_thread[slot, block]
+        clock = self.init_clock[slot, block]
+        bad = (clock > self.known[thread // 32, owner // 32, block]) & (owner != thread)
+        if bad.any():
+            self.log.instrs[site.number] = site.ins
+            flat = slot * 8 // self.granule * x.B + block
+            pc = np.full(len(flat), site.number, dtype=np.int32)
+            pattern = Pattern(flat, block, thread, thread // 32, pc)
+            self.report(x, "write-read", pattern, bad, self.init_pc[slot, block], owner)
+
     def _own(self, warp: int | Array, block: int | Array) -> Array:
         """What a unit knows, its own present included: [units] or [n, units]."""
         known = self.known[warp, :, block].copy()
@@ -197,6 +228,7 @@ class AsyncRaceDetector(RaceDetector):
                 np.full(count, site.number, dtype=np.int32),
             )
             if mine:
+                self._check_bulk_write(x, pattern, thread, block)
                 self.write(x, pattern, atomic=False)
             else:
                 # Another block's readers told this copy's issuer through barriers not followed.
@@ -207,6 +239,25 @@ class AsyncRaceDetector(RaceDetector):
                 self.writes += 1
             store = self._store(self.arrived, slot)
             store[:, block] = np.maximum(store[:, block], self._own(unit, block))
+
+    def _check_bulk_write(self, x: Context, p: Pattern, thread: int, block: int) -> None:
+        """What `write` cannot see: an earlier copy of the same unit, and the proxies."""
+        warp, unit = thread // 32, int(p.warp[0])
+        clock, writer = self.write_clock[p.flat], self.write_thread[p.flat]
+        source = writer // 32
+        bad = (source == unit) & (clock > self.known[warp, unit, block]) & (clock > 0)
+        if bad.any():
+            self.report(x, "write-write", p, bad, self.write_pc[p.flat], writer)
+        ordered = (clock > 0) & (clock <= self.known[warp, source, block])
+        bad = ordered & (source < self.warps) & ~self._fenced(clock, source, warp, block)
+        if bad.any():
+            self.report(x, "missing proxy fence", p, bad, self.write_pc[p.flat], writer)
+
+    def _fenced(self, clock: Array, source: Array, warp: int, block: int) -> Array:
+        """Whether writers or the issuing warp have fenced the proxies since those writes."""
+        by_writer = clock <= self.fence_seen[source, source, block]
+        fenced: Array = by_writer | (clock <= self.fence_seen[warp, source, block])
+        return fenced
 
     def _async_read(
         self, x: Context, flat: Array, block: int, thread: int, unit: int, site: Site
@@ -229,10 +280,7 @@ class AsyncRaceDetector(RaceDetector):
         if bad.any():
             self.report(x, "write-read", pattern, bad, self.write_pc[flat], writer)
         ordinary = (source < self.warps) & (clock > 0) & ~bad
-        fenced = (clock <= self.fence_seen[source, source, block]) | (
-            clock <= self.fence_seen[warp, source, block]
-        )
-        bad = ordinary & ~fenced
+        bad = ordinary & ~self._fenced(clock, source, warp, block)
         if bad.any():
             self.report(x, "missing proxy fence", pattern, bad, self.write_pc[flat], writer)
         self.read_clock[flat, unit] = PENDING
@@ -246,7 +294,7 @@ class AsyncRaceDetector(RaceDetector):
             block, thread = int(blocks[row, 0]), lane // x.B
             flat = self._granules(words[row]) * x.B + block
             self._async_read(x, flat, block, thread, self.bulk_unit, site)
-            self.bulk_reads.append(BulkRead(flat, block, thread))
+            self.bulk_reads.append(BulkRead(flat, block, thread, site))
 
     def _issuers(self, x: Context, m: Mask | None) -> set[tuple[int, int]]:
         lanes = x.lane_ids.reshape(-1) if m is None else x.lane_ids[m.full()]
@@ -277,6 +325,20 @@ class AsyncRaceDetector(RaceDetector):
             self._landed(read.flat, unit, read.block, [read.thread // 32])
         self.bulk_reads = kept
         self.epoch += 1
+
+    def check_stores(self, x: Context) -> None:
+        """At the end: shared memory must live until bulk stores have read it.
+
+        Where a race was found, it says more.
+        """
+        for read in [] if self.log.races() else self.bulk_reads:
+            raise BarrierFault(
+                "bulk store",
+                "a block leaves while a bulk store may still read its shared memory",
+                hint="the thread that issued it: cp.async.bulk.commit_group, then "
+                "cp.async.bulk.wait_group.read 0",
+                **x.blame_lane(read.thread * x.B + read.block, read.site),
+            )
 
     def _landed(self, flat: Array, unit: int, block: int, warps: list[int]) -> None:
         """Reads of a unit are over, and these warps know it."""

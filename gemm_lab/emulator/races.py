@@ -17,6 +17,7 @@ from gemm_lab.emulator.race_log import RaceLog
 from gemm_lab.emulator.runtime.access import Base
 from gemm_lab.emulator.runtime.arrays import Array, any_of
 from gemm_lab.emulator.runtime.context import Context
+from gemm_lab.emulator.runtime.groups import Site
 
 __all__ = ["MANY", "PENDING", "Pattern", "RaceDetector"]
 
@@ -127,6 +128,15 @@ class RaceDetector:
         old = store.get(key)
         store[key] = joined if old is None else np.maximum(old, joined)
         self.learn(warps, np.zeros((self.units, self.blocks), np.int32))
+
+    def mbarrier_init(self, x: Context, slot: Array, block: Array, lane: Array, site: Site) -> None:
+        """mbarrier.init by these lanes."""
+
+    def mbarrier_use(self, x: Context, slot: Array, block: Array, lane: Array, site: Site) -> None:
+        """Any other operation on an mbarrier of the lanes' own block."""
+
+    def check_stores(self, x: Context) -> None:
+        """At the end: bulk stores must have read what they store."""
 
     def warp_sync(self, x: Context, warps: Array) -> None:
         """__syncwarp: the lanes of these warps [warps, B] know of each other."""

@@ -23,6 +23,7 @@ from gemm_lab.emulator.codegen.finish import finish
 from gemm_lab.emulator.codegen.reps import choose_reps
 from gemm_lab.emulator.faults import Where
 from gemm_lab.emulator.ptx.cfg import Program
+from gemm_lab.emulator.ptx.ir import Reg, Vec
 from gemm_lab.emulator.ptx.opset import written_registers
 from gemm_lab.emulator.runtime import arith, bits, convert, fp8, halves, rounding
 from gemm_lab.emulator.runtime.arrays import DTYPES
@@ -73,6 +74,18 @@ def _accumulators(program: Program) -> frozenset[int]:
     )
 
 
+def _fragments(program: Program) -> frozenset[int]:
+    """Registers of A that wgmma reads while it is in flight."""
+    return frozenset(
+        program.registers[item.name]
+        for block in program.blocks
+        for ins in block.instrs
+        if ins.name == "wgmma" and "mma_async" in ins.mods and isinstance(ins.operands[1], Vec)
+        for item in ins.operands[1].items
+        if isinstance(item, Reg)
+    )
+
+
 def _merged_writes(program: Program, index: int) -> int:
     """Registers that a block writes for the active lanes' sake only.
 
@@ -116,6 +129,7 @@ class Code:
             for ins in [*block.instrs, *([block.last] if block.last else [])]
         )
         self.accumulators = _accumulators(program)
+        self.fragments = _fragments(program)
         self.full: list[Any] = [None] * len(blocks)
         self.masked: list[Any] = [None] * len(blocks)
         self.sizes = [len(b.instrs) + (b.last is not None) or 1 for b in blocks]

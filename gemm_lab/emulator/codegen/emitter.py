@@ -123,6 +123,7 @@ class BlockEmitter(Expressions):
                 raise unknown(ins)
             try:
                 self.guard_accumulators(ins)
+                self.guard_fragments(ins)
                 emit(self, ins)
             except (IndexError, KeyError, AttributeError, TypeError, ValueError) as error:
                 raise unknown(ins, "operands or types that it cannot take") from error
@@ -150,6 +151,20 @@ class BlockEmitter(Expressions):
             dirty = ins.name != "mov"
             names = tuple(sorted(fresh))
             self.line(f"X.wgmma_use({names},{dirty},{self.mask},{self.site()})")
+
+    def guard_fragments(self, ins: Instr) -> None:
+        """Ordinary code that overwrites registers of A must find their products done.
+
+        Moves are let pass, as a compiler's own: ptxas gives each of its copies a register.
+        """
+        fragments = self.program.fragments
+        if not fragments or ins.name in ("wgmma", "mov"):
+            return
+        fresh = {self.program.registers[name] for name in written_registers(ins)} & fragments
+        fresh -= self.wgmma_seen
+        if fresh:
+            self.wgmma_seen |= fresh
+            self.line(f"X.wgmma_overwrite({tuple(sorted(fresh))},{self.mask},{self.site()})")
 
     def guard_mask(self) -> str:
         """The mask of the current instruction: the block's, or one under its guard."""

@@ -21,7 +21,16 @@ SCOPES = frozenset(
         "b64",
     }
 )
-REDUCE = {"f32": "f32", "f16": "f16", "s32": "i32", "u32": "u32", "s64": "i64", "u64": "u64"}
+REDUCE = {
+    "f32": "f32",
+    "f64": "f64",
+    "f16": "f16",
+    "bf16": "bf16",
+    "s32": "i32",
+    "u32": "u32",
+    "s64": "i64",
+    "u64": "u64",
+}
 
 
 def place(e: BlockEmitter, op: Operand | None, *, shared: bool = True) -> str:
@@ -205,7 +214,9 @@ def store(e: BlockEmitter, ins: Instr, mask: str, site: str) -> None:
             f"{mask},{site})"
         )
         return
-    kind = next((w for w in REDUCE if w in words), "f32")
+    kind = next((w for w in REDUCE if w in words), "" if reduce else "f32")
+    if not kind:
+        raise e.fail("its type")
     size = e.src(ins.operands[2], "i32")
     e.line(
         f"X.bulk_store({place(e, target)},{place(e, source)},{size},{reduce!r},{REDUCE[kind]!r},"

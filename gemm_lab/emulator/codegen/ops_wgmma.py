@@ -69,6 +69,9 @@ def multiply(e: BlockEmitter, ins: Instr) -> None:
         transpose_a=not registers_a and flag(e, ops, 6, 0) == 1,
         transpose_b=flag(e, ops, 6 if registers_a else 7, 0) == 1,
         registers=numbers,
+        fragments=tuple(e.number(r) for r in a.items if isinstance(r, Reg))
+        if isinstance(a, Vec)
+        else (),
     )
     rep = "f32" if kinds[0] == "f32" else "i32"
     old = ",".join(e.src(item, rep) for item in d.items)

@@ -15,7 +15,7 @@ from gemm_lab.emulator.runtime.groups import AccessGroup
 from gemm_lab.emulator.runtime.machine import LOCAL_BASE, REMOTE_MASK, REMOTE_SHIFT, SHARED_BASE
 from gemm_lab.emulator.runtime.masks import Mask
 from gemm_lab.emulator.runtime.memory import Views
-from gemm_lab.emulator.runtime.uninitialised import Uninitialised
+from gemm_lab.emulator.runtime.neighbours import Neighbours
 
 __all__ = ["Accesses", "Base"]
 
@@ -47,7 +47,7 @@ class Base:
         return at * unit // 4 * self.step + at * unit % 4 // unit
 
 
-class Accesses(Uninitialised):
+class Accesses(Neighbours):
     """Checks and indices for each state space."""
 
     # ---- global ----
@@ -158,6 +158,9 @@ class Accesses(Uninitialised):
             raise self.memory_fault("out of bounds", bad, a, g.accesses[0], g, m)
         own = self.block_row
         block = np.where(rank > 0, own // size * size + rank - 1, own)
+        lanes = self.lane_ids.reshape(-1) if m is None else self.lane_ids[m.full()]
+        reached = np.broadcast_to(block, self.shape).reshape(-1)[lanes]
+        self.remote_use(lanes, reached, g.accesses[0].site)
         index = (offset >> 2) * self.B + block
         return Base(self.smem_flat, index, self.B, True, m, g, offset, remote=True)
 

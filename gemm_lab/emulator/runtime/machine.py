@@ -79,6 +79,11 @@ class Machine:
         self.committed: Array = np.zeros((1, 1, 1), dtype=np.int32)
         size = setup.cluster[0] * setup.cluster[1] * setup.cluster[2]
         self.cluster_size = size
+        self.met_cluster = np.zeros(self.B, dtype=bool)
+        self.last_reached = np.zeros(self.B, dtype=np.int64)
+        self.last_waited = np.zeros(self.B, dtype=np.int64)
+        self.last_reach: Any = None
+        self.remote_sequence = 0
         self.mbarriers: Any = None
         self.barrier_version = 0
         self.cluster_arrivals: Array | None = None

@@ -58,6 +58,7 @@ class Scheduler(ParkingPlace):
             if x.steps > budget.next_look:
                 budget.look(x.steps, self.place)
             self.settle(index, mask, outcome)
+        x.check_departures()
 
     def run_alone(self, index: int, budget: Budget) -> tuple[Any, int]:
         """All lanes together: the fast path, one block after another."""

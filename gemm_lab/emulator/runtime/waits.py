@@ -96,10 +96,17 @@ class Waits:
             out.append(
                 f"{count} threads at the mbarrier at {slot * 8:#x}, parity "
                 f"{int(item.outcome.parity.reshape(-1)[lane])}, in phase {state['phase']}: "
-                f"{state['pending']} arrivals and {state['bytes']} bytes missing ({where})"
+                f"{missing(state['pending'], state['bytes'])} ({where})"
             )
         return out
 
     def first(self) -> tuple[Array, Any] | None:
         """Lanes and place of the first wait."""
         return (self.items[0].lanes, self.items[0].outcome.site) if self.items else None
+
+
+def missing(arrivals: int, size: int) -> str:
+    """What an mbarrier's phase waits for."""
+    if size < 0:
+        return f"{arrivals} arrivals missing, and {-size} bytes more than expect_tx announced came"
+    return f"{arrivals} arrivals and {size} bytes missing"

@@ -10,9 +10,10 @@ import functools
 
 import numpy as np
 
-from gemm_lab.emulator.runtime.arrays import Array
+from gemm_lab.emulator.runtime.arrays import DTYPES, Array
 from gemm_lab.emulator.runtime.convert import round_tf32
 from gemm_lab.emulator.runtime.groups import Site
+from gemm_lab.emulator.runtime.halves import bf16_to_f32, f32_to_bf16
 from gemm_lab.emulator.runtime.machine import REMOTE_MASK, REMOTE_SHIFT
 from gemm_lab.emulator.runtime.masks import Mask
 from gemm_lab.emulator.runtime.memory import HEAP_BASE
@@ -23,6 +24,7 @@ from gemm_lab.emulator.tensor.maps import TensorMap
 __all__ = ["BulkCopies", "swizzled"]
 
 ELEMENTS = {1: "u8", 2: "i16", 4: "i32", 8: "i64"}
+BITS = {"bf16": "i16"}  # how a type without a view lies in memory
 REDUCTIONS = {"add": np.add, "min": np.minimum, "max": np.maximum}
 
 
@@ -116,6 +118,8 @@ class BulkCopies(BulkChecks, System):
                 self.counters.bump(site.ins, "multicast_saved_bytes", size * (copies - len(lanes)))
         offset, slot = at & REMOTE_MASK, (signal & REMOTE_MASK) >> 3
         for block, on in targets:
+            if cluster > 1 and on.any():
+                self.remote_use(lanes[on], block[on], site)
             for start in np.unique(offset[on]).tolist():
                 pick = on & (offset == start)
                 words = _box_words(size, start, span)
@@ -198,11 +202,22 @@ class BulkCopies(BulkChecks, System):
         if not reduce:
             self.heap.i32[where] = data
             return
-        view = self.heap.get(dtype)
-        size = view.dtype.itemsize
-        values = np.ascontiguousarray(data).view(view.dtype)
+        size = self.heap.get(BITS.get(dtype, dtype)).dtype.itemsize
+        values = np.ascontiguousarray(data).view(DTYPES[BITS.get(dtype, dtype)])
         at = (where[:, :1] * 4 // size) + np.arange(values.shape[1])
-        REDUCTIONS[reduce].at(view, at, values)
+        # Lanes one after the other: they may reduce into the same elements.
+        for row, found in zip(at, values, strict=True):
+            self._reduce(row, found, reduce, dtype)
+
+    def _reduce(self, at: Array, values: Array, reduce: str, dtype: str) -> None:
+        """Elements of the heap, each once, with values of their type (bf16 as its bits)."""
+        operation = REDUCTIONS[reduce]
+        view = self.heap.get(BITS.get(dtype, dtype))
+        if dtype == "bf16":
+            total = operation(bf16_to_f32(view[at]), bf16_to_f32(values))
+            view[at] = f32_to_bf16(total)
+        else:
+            view[at] = operation(view[at], values)
 
     def _read_shared(self, words: Array, lanes: Array, site: Site) -> None:
         """Shared words that a bulk store reads: written, fenced, and left alone until the wait."""
@@ -238,8 +253,12 @@ class BulkCopies(BulkChecks, System):
                 self._check_span(
                     int(found.min()), int(found.max()) + map_.element_bytes, lanes, site
                 )
-            kind = ELEMENTS[map_.element_bytes]
-            view = self.heap.get("f32" if reduce and map_.element_bytes == 4 else kind)
+            kind = map_.kind if reduce else ELEMENTS[map_.element_bytes]
+            if not kind:
+                raise self._bulk_fault(
+                    "tensor map", "elements of this type cannot be reduced", int(lanes[0]), site
+                )
+            view = self.heap.get(BITS.get(kind, kind))
             for row, (start, lane) in enumerate(zip(of.tolist(), lanes.tolist(), strict=True)):
                 words = _box_words(map_.box_bytes, start, map_.swizzle)
                 self._read_shared(words[None], np.array([lane]), site)
@@ -247,7 +266,7 @@ class BulkCopies(BulkChecks, System):
                 on = inside[row]
                 at = (index[row][on] - HEAP_BASE) // map_.element_bytes
                 if reduce:
-                    REDUCTIONS[reduce].at(view, at, data[on])
+                    self._reduce(at, data[on], reduce, kind)
                 else:
                     view[at] = data[on]
             if self.counters is not None:

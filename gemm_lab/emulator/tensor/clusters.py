@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemm_lab.emulator.faults import LaunchFault
-from gemm_lab.emulator.runtime.arrays import Array
-from gemm_lab.emulator.runtime.blame import Blame
+from gemm_lab.emulator.runtime.arrays import Array, any_of
 from gemm_lab.emulator.runtime.groups import Site
 from gemm_lab.emulator.runtime.masks import Mask
+from gemm_lab.emulator.runtime.neighbours import Neighbours
 
 __all__ = ["ClusterWait", "Clusters"]
 
@@ -25,7 +25,7 @@ class ClusterWait:
     site: Site
 
 
-class Clusters(Blame):
+class Clusters(Neighbours):
     """barrier.cluster and setmaxnreg."""
 
     def _cluster_counts(self) -> tuple[Array, Array]:
@@ -56,6 +56,7 @@ class Clusters(Blame):
         """Lanes have left their wait."""
         _, waits = self._cluster_counts()
         waits += lanes
+        self.block_waited(any_of(lanes.reshape(-1, self.B), 0), cluster=True)
         if self.races is not None:
             self.races.cluster_wait(self, lanes)
 

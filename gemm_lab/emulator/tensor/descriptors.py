@@ -32,11 +32,12 @@ class OperandRead:
 
 @dataclass(slots=True)
 class Flight:
-    """Products in flight: registers, and (warpgroup, block) of those not yet waited for."""
+    """Products in flight: registers of D, `fragments` of A, (warpgroup, block) not waited for."""
 
     registers: frozenset[int]
     groups: Array
     number: Array | None = None
+    fragments: frozenset[int] = frozenset()
     reads: list[OperandRead] = field(default_factory=list)
 
 

@@ -15,14 +15,24 @@ __all__ = ["MAP_BYTES", "SWIZZLE_BYTES", "TensorMap", "decode_tensor_map", "enco
 
 MAP_BYTES = 128
 MAGIC = b"GLABTMA1"
-FORMAT = struct.Struct("<8sQBBBB5I4Q5I")
+FORMAT = struct.Struct("<8sQBBBBB5I4Q5I")
 SWIZZLE_BYTES = {"none": 0, "32B": 32, "64B": 64, "128B": 128}
 MAX_BOX = 256
+KINDS = ("", "f16", "bf16", "f32", "f64", "i32", "u32", "i64", "u64")
+# By the lab's names and by NumPy's.
+ELEMENT_KINDS = {
+    "fp16": "f16", "float16": "f16", "bf16": "bf16", "bfloat16": "bf16", "fp32": "f32",
+    "float32": "f32", "float64": "f64", "int32": "i32", "uint32": "u32", "int64": "i64",
+    "uint64": "u64",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """A decoded map. Dimensions are innermost first; `strides` are bytes of each dimension."""
+    """A decoded map. Dimensions are innermost first; `strides` are bytes of each dimension.
+
+    `kind` is the type in which bulk reductions compute; "" for elements that are only moved.
+    """
 
     address: int
     element_bytes: int
@@ -31,6 +41,7 @@ class TensorMap:
     box: tuple[int, ...]
     swizzle: int
     round_tf32: bool = False
+    kind: str = ""
 
     @property
     def box_bytes(self) -> int:
@@ -81,6 +92,7 @@ def encode_tensor_map(
         element_bytes,
         span or 0,
         int(round_tf32),
+        KINDS.index(ELEMENT_KINDS.get(element, "")),
         *dims,
         *[0] * pad,
         *strides_bytes,
@@ -100,7 +112,7 @@ def decode_tensor_map(data: bytes) -> TensorMap:
         )
     fields = FORMAT.unpack_from(data)
     address, rank, element_bytes, swizzle = fields[1:5]
-    dims, strides, box = fields[6:11], fields[11:15], fields[15:20]
+    dims, strides, box = fields[7:12], fields[12:16], fields[16:21]
     return TensorMap(
         address,
         element_bytes,
@@ -109,4 +121,5 @@ def decode_tensor_map(data: bytes) -> TensorMap:
         tuple(box[:rank]),
         swizzle,
         bool(fields[5]),
+        KINDS[fields[6]],
     )

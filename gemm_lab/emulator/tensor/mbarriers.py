@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gemm_lab.emulator.faults import BarrierFault, MemoryFault
-from gemm_lab.emulator.runtime.arrays import Array
+from gemm_lab.emulator.runtime.arrays import Array, any_of
 from gemm_lab.emulator.runtime.groups import Site
 from gemm_lab.emulator.runtime.machine import REMOTE_MASK, REMOTE_SHIFT
 from gemm_lab.emulator.runtime.masks import Mask
@@ -83,7 +83,13 @@ class Mbarriers(Watching):
                 **self.blame_lane(int(lane[first]), site),
             )
         slot = at >> 3
+        if self.cluster_size > 1:
+            self.remote_use(lane, block, site)
         state = self._barriers()
+        if self.races is not None:
+            own = lane % self.B == block
+            use = self.races.mbarrier_init if fresh else self.races.mbarrier_use
+            use(self, slot[own], block[own], lane[own], site)
         if not fresh:
             dead = ~state["valid"][slot, block]
             if dead.any():
@@ -223,6 +229,9 @@ class Mbarriers(Watching):
             old = registers[register]
             true = np.ones((1, 1, 1), dtype=bool)
             registers[register] = true if m is None or old is None else old | m.array
+        if self.cluster_size > 1:
+            blocks = np.ones(self.B, bool) if m is None else any_of(m.full().reshape(-1, self.B), 0)
+            self.block_waited(blocks, cluster=False)
         if self.races is not None:
             self.races.mbarrier_wait(self, slot, m)
 
@@ -230,10 +239,12 @@ class Mbarriers(Watching):
         """mbarrier.test_wait: the state now."""
         slot, wanted = self._wait_facts(a, parity, m, site)
         over = self.phase_over(slot, wanted, token)
-        if self.races is not None:
-            array = over if m is None else over & m.array
-            if array.any():
-                self.races.mbarrier_wait(self, slot, Mask(array, self.shape))
+        array = over if m is None else over & m.array
+        if self.cluster_size > 1:
+            blocks = any_of(np.broadcast_to(array, self.shape).reshape(-1, self.B), 0)
+            self.block_waited(blocks, cluster=False)
+        if self.races is not None and array.any():
+            self.races.mbarrier_wait(self, slot, Mask(array, self.shape))
         return over
 
     def mbarrier_copies(self, a: Array, noinc: bool, m: Mask | None, site: Site) -> None:

@@ -38,6 +38,7 @@ class WgmmaForm:
     transpose_a: bool = False
     transpose_b: bool = False
     registers: tuple[int, ...] = ()
+    fragments: tuple[int, ...] = ()
 
 
 class Wgmma(Descriptors):
@@ -100,6 +101,26 @@ class Wgmma(Descriptors):
                     **self.blame_lane(group * GROUP * self.B, site),
                 )
 
+    def wgmma_overwrite(self, registers: tuple[int, ...], m: Mask | None, site: Site) -> None:
+        """Ordinary code writes registers of A: no product may still read them."""
+        if self.threads % GROUP or not self.flights:
+            return
+        shape = (self.threads // GROUP, self.B)
+        active = (
+            np.ones(shape, dtype=bool)
+            if m is None
+            else np.any(m.full().reshape(shape[0], GROUP, self.B), axis=1)
+        )
+        for flight in self.flights:
+            reading = flight.groups & active
+            if flight.fragments & set(registers) and reading.any():
+                raise BarrierFault(
+                    "registers in flight",
+                    "a register of A is overwritten before wgmma.wait_group says that the "
+                    "product has read it",
+                    **self.blame_lane(int(reading.any(axis=1).argmax()) * GROUP * self.B, site),
+                )
+
     def wgmma(
         self,
         form: WgmmaForm,
@@ -119,7 +140,9 @@ class Wgmma(Descriptors):
                 **self.blame_lane(0, site),
             )
         tile = self._tile(d, form)
-        flight = Flight(frozenset(form.registers), active.copy())
+        flight = Flight(
+            frozenset(form.registers), active.copy(), fragments=frozenset(form.fragments)
+        )
         add = np.broadcast_to(self._first_of(scale_d), active.shape)
         right = self._first_of(b)
         if isinstance(a, np.ndarray):
