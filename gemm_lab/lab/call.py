@@ -32,6 +32,16 @@ class CopyWarning(UserWarning):
     """An operand had to be copied before a kernel could read it; the text says which and why."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Views:
+    """The operands, each with three axes; they lie in one place."""
+
+    a: ArrayView
+    b: ArrayView
+    c: ArrayView
+    bias: ArrayView | None
+
+
 @dataclass(kw_only=True)
 class Call:
     """One call of matmul while it is worked out."""
@@ -87,7 +97,7 @@ class Call:
             epilogue=self.epilogue,
             bias=self.bias is not None,
         )
-        self._execute(problem, a, b, c, bias)
+        self._execute(problem, _Views(a=a, b=b, c=c, bias=bias))
         for text in self.copies:
             warnings.warn(text, CopyWarning, stacklevel=3)
         return out
@@ -149,21 +159,19 @@ class Call:
             )
         return bias
 
-    def _execute(
-        self, problem: GemmProblem, a: ArrayView, b: ArrayView, c: ArrayView, bias: ArrayView | None
-    ) -> None:
+    def _execute(self, problem: GemmProblem, views: _Views) -> None:
         dtype = problem.dtype.name
         if self.variant is not None:
             variant = self.bench.variant(self.variant)
             support = variant.support(dtype)
-            laid = replace(problem, layout=choose_layout(a, b, support.layouts))
+            laid = replace(problem, layout=choose_layout(views.a, views.b, support.layouts))
             request = Request.of(variant, dtype, self.tunables)
-            self._on_its_stream(self._backend(a, support.arch), request, laid, a, b, c, bias)
+            self._on_its_stream(self._backend(views.a, support.arch), request, laid, views)
             return
-        backend = self._backend(a, LOWEST_USUAL_ARCH)
+        backend = self._backend(views.a, LOWEST_USUAL_ARCH)
         emulated = backend.name == "emulator"
         question = question_of_arrays(
-            problem, a, b, c,
+            problem, views.a, views.b, views.c,
             arch=None if emulated else backend.arch,
             device=None if emulated else backend.device_name,
             sm_count=backend.sm_count,
@@ -175,22 +183,16 @@ class Call:
             request = Request(variant=self.bench.variant(chosen.variant), config=chosen.config)
             where = self.bench.emulator(chosen.arch) if emulated else backend
             laid = replace(problem, layout=chosen.layout)
-            self._on_its_stream(where, request, laid, a, b, c, bias)
+            self._on_its_stream(where, request, laid, views)
 
         chooser_of(self.bench).first_that_works(question, attempt)
 
     def _on_its_stream(
-        self,
-        backend: Any,
-        request: Request,
-        problem: GemmProblem,
-        a: ArrayView,
-        b: ArrayView,
-        c: ArrayView,
-        bias: ArrayView | None,
+        self, backend: Any, request: Request, problem: GemmProblem, views: _Views
     ) -> None:
+        a, b, c, bias = views.a, views.b, views.c, views.bias
         if a.device is None:
-            self._place_and_launch(backend, request, problem, a, b, c, bias)
+            self._place_and_launch(backend, request, problem, views)
             return
         # The result is expected on the stream of the library that holds it.
         with on_stream(c.stream, a.device):
@@ -198,24 +200,17 @@ class Call:
                 stream = int(backend.current_stream())
                 for other in (a, b, bias):
                     wait_for(None if other is None else other.stream, stream)
-            self._place_and_launch(backend, request, problem, a, b, c, bias)
+            self._place_and_launch(backend, request, problem, views)
 
     def _place_and_launch(
-        self,
-        backend: Any,
-        request: Request,
-        problem: GemmProblem,
-        a: ArrayView,
-        b: ArrayView,
-        c: ArrayView,
-        bias: ArrayView | None,
+        self, backend: Any, request: Request, problem: GemmProblem, views: _Views
     ) -> None:
         """On the current stream: place the operands, launch, bring the result back."""
         uploads: list[Placed] = []
         try:
-            self._launch(backend, request, problem, a, b, c, bias, uploads)
+            self._launch(backend, request, problem, views, uploads)
         finally:
-            if a.device is None:
+            if views.a.device is None:
                 for placed in uploads:
                     if placed.owner is not None:
                         backend.free(placed.owner)
@@ -225,14 +220,11 @@ class Call:
         backend: Any,
         request: Request,
         problem: GemmProblem,
-        a: ArrayView,
-        b: ArrayView,
-        c: ArrayView,
-        bias: ArrayView | None,
+        views: _Views,
         placed: list[Placed],
     ) -> None:
         """The same; `placed` takes whatever was laid in the backend's memory."""
-        layout = problem.layout
+        layout, a, b, c, bias = problem.layout, views.a, views.b, views.c, views.bias
         aligned: frozenset[str] = frozenset()
         while True:
             placed_a = place(a, layout[0], backend, name="a", aligned="a" in aligned)
