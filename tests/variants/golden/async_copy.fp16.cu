@@ -192,7 +192,8 @@ __device__ __forceinline__ void cp_async_wait() {
 // Needs BM BN BK, WORKERS (the number of threads that copy; worker is in [0, WORKERS)), lib/swizzle, lib/index
 // and, where the template allows cp.async, lib/cp_async. Tiles come in the order of K, each BK further on.
 // Everything outside the matrix becomes zero. Without cp.async, load() fetches the next tile into registers and
-// store() writes it to shared memory, so that arithmetic between them hides the fetch. With it, load() is all there is:
+// store() writes it to shared memory, so that arithmetic between them hides the fetch; both can go part by part.
+// With it, load() is all there is:
 // cp.async needs 4, 8 or 16 aligned bytes; what is narrower passes through a few registers, at once.
 __device__ __forceinline__ unsigned bits_of(const in_t* from) {
     return *reinterpret_cast<const unsigned short*>(from);
@@ -230,13 +231,13 @@ struct TileCopy {
     }
     // Where piece i of a worker lies in the tile. Lines ALIKE apart are swizzled alike: where the steps come to that
     // after PERIOD pieces, i adds a constant.
-    static __device__ __forceinline__ unsigned offset(int worker, int i) {
+    static __device__ __forceinline__ long long offset(int worker, int i) {
         constexpr int ALIKE = KIND == Swizzle::PAIRS ? 16 : 8;
         constexpr int PERIOD = !FIXED_COL ? 1 << 30 : STEP % ALIKE == 0 ? 1 : ALIKE % STEP == 0 ? ALIKE / STEP : 1 << 30;
         const int first = i % PERIOD;
         const int line = line_of(worker, first), col = col_of(worker, first);
-        return swizzled_offset<COLS * SIZE, KIND>(line, col * SIZE / 16) + col * SIZE % 16 +
-               (i - first) * STEP * (COLS * SIZE + PAD_BYTES);
+        const long long at = swizzled_offset<COLS * SIZE, KIND>(line, col * SIZE / 16) + col * SIZE % 16;
+        return at + (i - first) * STEP * (COLS * SIZE + PAD_BYTES);  // as wide as a pointer: folds into the instruction
     }
 
     // A piece with `left` elements to the end of its line; zeros if it is not inside.
@@ -284,7 +285,7 @@ struct TileCopy {
             if (!FIXED_COL) piece = from + line * ld + col;
             const bool mine = WHOLE || line_of(worker, i) < LINES;
             const bool inside = mine && line < lines && col < cols;
-            if (mine) cp_async_or_zero<PIECE * SIZE>(smem_address(tile) + offset(worker, i), piece, inside);
+            if (mine) cp_async_or_zero<PIECE * SIZE>(smem_address(tile + offset(worker, i)), piece, inside);
             if (FIXED_COL) piece += STEP * ld;
         }
         from += K_IN_LINE ? (long long)BK : BK * ld;
@@ -380,6 +381,8 @@ constexpr int K_STEP = 32 / sizeof(in_t);  // elements of K in one mma
 constexpr int K_STEPS = BK / K_STEP;
 constexpr int FRAGS_M = WM / 16;
 constexpr int FRAGS_N = WN / 8;
+constexpr bool FREE_A = (WM & (WM - 1)) == 0;  // a warp's rows (columns) begin where those bits of the index are 0
+constexpr bool FREE_B = (WN & (WN - 1)) == 0;
 constexpr bool SPREAD_A = false;
 constexpr int GROUP_B = 1;
 
@@ -388,25 +391,53 @@ struct Fragments {
     unsigned b[FRAGS_N][2];
 };
 
-// Fragments of step k_step in [0, K_STEPS) for the warp tile at (warp_row, warp_col) of the block tile;
-// smem_a and smem_b are shared-memory addresses of a stage.
-__device__ __forceinline__ void load_fragments(Fragments& frag, unsigned smem_a, unsigned smem_b, int warp_row,
-                                               int warp_col, int lane_id, int k_step) {
+// Where in a tile a lane of the warp tile at (row, col) of the block tile reads: the offsets of its chunks of the first
+// fragments, that is all ldmatrix needs, and the parts they are made of.
+struct Lane {
+    int row, col, lane_id;
+    unsigned a, b;
+};
+__device__ __forceinline__ Lane lane_of(int row, int col, int lane_id) {
+    Lane at = {row, col, lane_id, 0, 0};
+    at.a = swizzled_offset<LINE_BYTES_A>(row + lane_id % 16, lane_id / 16);
+    at.b = swizzled_offset<LINE_BYTES_B>(lane_id % 16, col / 8 + lane_id / 16);
+    asm volatile("" : "+r"(at.a), "+r"(at.b));  // two registers, not the parts of the sums, live through the loop
+    return at;
+}
+
+// From the address of a 16-byte chunk to that of the chunk `chunks` further on in its line, where the bits of `chunks`
+// are free in its index: swizzled or not, an XOR within 128 bytes and a sum beyond. So a lane keeps one address.
+__device__ __forceinline__ unsigned chunks_on(unsigned at, int chunks) {
+    return (at ^ chunks % 8 * 16) + chunks / 8 * 128;
+}
+
+// Row i of A's fragments of step k_step in [0, K_STEPS); smem_a is the shared-memory address of the tile.
+__device__ __forceinline__ void load_fragment_a(unsigned (&a)[4], unsigned smem_a, const Lane& lane, int i,
+                                                int k_step) {
+    [[maybe_unused]] const int row = lane.row + i * 16, lane_id = lane.lane_id;
+    // matrices: rows 0-7 and 8-15 of chunk 0, then of chunk 1
+    ldmatrix_x4(a[0], a[1], a[2], a[3], chunks_on(smem_a + lane.a, k_step * 2) + i * 16 * LINE_BYTES_A);
+}
+
+// LOAD_B of B's fragments at once, from j on, a multiple of LOAD_B in [0, FRAGS_N).
+constexpr int LOAD_B = 2;
+__device__ __forceinline__ void load_fragments_b(Fragments& frag, unsigned smem_b, const Lane& lane, int j,
+                                                 int k_step) {
+    [[maybe_unused]] const int col = lane.col + j * 8, lane_id = lane.lane_id;
+    // matrices as stored, 8 k x 8 n: k 0-7 and 8-15 of the first n chunk, then of the second; transposed
+    const unsigned at = FREE_B ? chunks_on(smem_b + lane.b, j)
+                               : smem_b + swizzled_offset<LINE_BYTES_B>(lane_id % 16, col / 8 + lane_id / 16);
+    ldmatrix_x4_trans(frag.b[j][0], frag.b[j][1], frag.b[j + 1][0], frag.b[j + 1][1],
+                      at + k_step * K_STEP * LINE_BYTES_B);
+}
+
+// All fragments of a step; smem_a and smem_b are the shared-memory addresses of a stage's tiles.
+__device__ __forceinline__ void load_fragments(Fragments& frag, unsigned smem_a, unsigned smem_b, const Lane& lane,
+                                               int k_step) {
 #pragma unroll
-    for (int i = 0; i < FRAGS_M; ++i) {
-        const int row = warp_row + i * 16;
-        // matrices: rows 0-7 and 8-15 of chunk 0, then of chunk 1
-        const unsigned at = swizzled_offset<LINE_BYTES_A>(row + lane_id % 16, k_step * 2 + lane_id / 16);
-        ldmatrix_x4(frag.a[i][0], frag.a[i][1], frag.a[i][2], frag.a[i][3], smem_a + at);
-    }
+    for (int i = 0; i < FRAGS_M; ++i) load_fragment_a(frag.a[i], smem_a, lane, i, k_step);
 #pragma unroll
-    for (int j = 0; j < FRAGS_N; j += 2) {
-        const int col = warp_col + j * 8;
-        // matrices as stored, 8 k x 8 n: k 0-7 and 8-15 of the first n chunk, then of the second; transposed
-        const int k = k_step * K_STEP + lane_id % 16;
-        const unsigned at = swizzled_offset<LINE_BYTES_B>(k, col / 8 + lane_id / 16);
-        ldmatrix_x4_trans(frag.b[j][0], frag.b[j][1], frag.b[j + 1][0], frag.b[j + 1][1], smem_b + at);
-    }
+    for (int j = 0; j < FRAGS_N; j += LOAD_B) load_fragments_b(frag, smem_b, lane, j, k_step);
 }
 
 // acc += A * B for one step. Every second row of fragments goes backwards: its first product reuses the last B.
@@ -445,6 +476,7 @@ async_copy(int M, int N, int K, int batch, compute_t alpha, const in_t* __restri
     const int warp_id = threadIdx.x / 32;                // [0, THREADS / 32)
     const int warp_row = warp_id / (BN / WN) * WM;       // in the block's tile
     const int warp_col = warp_id % (BN / WN) * WN;
+    const Lane lane = lane_of(warp_row, warp_col, lane_id);
     const BlockTile tile = block_in_groups((M + BM - 1) / BM, (N + BN - 1) / BN, GROUP_M);
     const int block_row = tile.row * BM;
     const int block_col = tile.col * BN;
@@ -471,7 +503,7 @@ async_copy(int M, int N, int K, int batch, compute_t alpha, const in_t* __restri
     const unsigned smem_base = static_cast<unsigned>(__cvta_generic_to_shared(smem));
     auto fragments = [&](Fragments& to, int k_step) {
         const unsigned at = smem_base + stage * STAGE_BYTES;
-        load_fragments(to, at, at + TILE_BYTES_A, warp_row, warp_col, lane_id, k_step);
+        load_fragments(to, at, at + TILE_BYTES_A, lane, k_step);
     };
     if (k_tiles > 0) fragments(frag[0], 0);
     for (int k_tile = 0; k_tile < k_tiles; ++k_tile) {

@@ -6,15 +6,16 @@ using out_t = __half;
 using compute_t = float;
 constexpr int BM = 128;
 constexpr int BN = 256;
-constexpr int BK = 32;
+constexpr int BK = 64;
 constexpr int WM = 64;
 constexpr int WN = 64;
 constexpr int STAGES = 2;
+constexpr int L2_FETCH = 256;
 constexpr int GROUP_M = 16;
 constexpr int MIN_BLOCKS = 1;
 constexpr int THREADS = 256;
 constexpr int WORKERS = 256;
-constexpr bool DOUBLE = true;
+constexpr int PARTS = 1;
 constexpr int VEC_A = 8;
 constexpr int VEC_B = 8;
 constexpr int VEC_C = 8;
@@ -148,11 +149,24 @@ __device__ __forceinline__ unsigned swizzled_offset(unsigned line, unsigned chun
 // Needs BM BN BK, WORKERS (the number of threads that copy; worker is in [0, WORKERS)), lib/swizzle, lib/index
 // and, where the template allows cp.async, lib/cp_async. Tiles come in the order of K, each BK further on.
 // Everything outside the matrix becomes zero. Without cp.async, load() fetches the next tile into registers and
-// store() writes it to shared memory, so that arithmetic between them hides the fetch. With it, load() is all there is:
+// store() writes it to shared memory, so that arithmetic between them hides the fetch; both can go part by part.
+// With it, load() is all there is:
 // cp.async needs 4, 8 or 16 aligned bytes; what is narrower passes through a few registers, at once.
 __device__ __forceinline__ unsigned bits_of(const in_t* from) {
     return *reinterpret_cast<const unsigned short*>(from);
 }
+// ld.global (PTX ISA, "Data movement: ld") of 4, 8 or 16 aligned bytes. A miss brings L2_FETCH bytes into L2: where K
+// lies along the line that is the piece of a later tile, which all blocks want at the same time.
+__device__ __forceinline__ void load_global(unsigned (&to)[4], const in_t* from) {
+    asm("ld.global.L2::256B.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "l"(from));
+}
+__device__ __forceinline__ void load_global(unsigned (&to)[2], const in_t* from) {
+    asm("ld.global.L2::256B.v2.b32 {%0, %1}, [%2];" : "=r"(to[0]), "=r"(to[1]) : "l"(from));
+}
+__device__ __forceinline__ void load_global(unsigned (&to)[1], const in_t* from) {
+    asm("ld.global.L2::256B.b32 %0, [%1];" : "=r"(to[0]) : "l"(from));
+}
+
 // LINES lines of COLS elements; COLS lie along memory. K goes down the lines, or (K_IN_LINE) along them.
 // VEC elements are aligned, and lie whole inside the matrix or outside.
 template <int LINES, int COLS, int VEC, bool K_IN_LINE, Swizzle KIND>
@@ -186,20 +200,20 @@ struct TileCopy {
     }
     // Where piece i of a worker lies in the tile. Lines ALIKE apart are swizzled alike: where the steps come to that
     // after PERIOD pieces, i adds a constant.
-    static __device__ __forceinline__ unsigned offset(int worker, int i) {
+    static __device__ __forceinline__ long long offset(int worker, int i) {
         constexpr int ALIKE = KIND == Swizzle::PAIRS ? 16 : 8;
         constexpr int PERIOD = !FIXED_COL ? 1 << 30 : STEP % ALIKE == 0 ? 1 : ALIKE % STEP == 0 ? ALIKE / STEP : 1 << 30;
         const int first = i % PERIOD;
         const int line = line_of(worker, first), col = col_of(worker, first);
-        return swizzled_offset<COLS * SIZE, KIND>(line, col * SIZE / 16) + col * SIZE % 16 +
-               (i - first) * STEP * (COLS * SIZE + PAD_BYTES);
+        const long long at = swizzled_offset<COLS * SIZE, KIND>(line, col * SIZE / 16) + col * SIZE % 16;
+        return at + (i - first) * STEP * (COLS * SIZE + PAD_BYTES);  // as wide as a pointer: folds into the instruction
     }
 
     // A piece with `left` elements to the end of its line; zeros if it is not inside.
     static __device__ __forceinline__ Piece fetch(const in_t* piece, bool inside, int left) {
         Piece got = {};
         if constexpr (PIECE == VEC) {
-            if (inside) got = *reinterpret_cast<const Piece*>(piece);
+            if (inside) load_global(got.words, piece);
         } else {
 #pragma unroll
             for (int e = 0; e < PIECE; ++e) {
@@ -209,10 +223,11 @@ struct TileCopy {
         return got;
     }
 
-    __device__ __forceinline__ void load(unsigned char* tile, int worker) {
-        const in_t* piece = from;
+    // Part `part` of `parts` of the pieces; the last one moves on to the next tile.
+    __device__ __forceinline__ void load(int worker, int part, int parts) {
+        const in_t* piece = from + (FIXED_COL ? COUNT * part / parts * STEP * ld : 0);
 #pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
+        for (int i = COUNT * part / parts; i < COUNT * (part + 1) / parts; ++i) {
             const int line = FIXED_COL ? i * STEP : line_of(worker, i) - line_of(worker, 0);  // from the first piece's
             const int col = FIXED_COL ? 0 : col_of(worker, i) - col_of(worker, 0);
             if (!FIXED_COL) piece = from + line * ld + col;
@@ -221,12 +236,13 @@ struct TileCopy {
             regs[i] = fetch(piece, inside, cols - col);
             if (FIXED_COL) piece += STEP * ld;
         }
+        if (part + 1 < parts) return;
         from += K_IN_LINE ? (long long)BK : BK * ld;
         (K_IN_LINE ? cols : lines) -= BK;
     }
-    __device__ __forceinline__ void store(unsigned char* tile, int worker) const {
+    __device__ __forceinline__ void store(unsigned char* tile, int worker, int part, int parts) const {
 #pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
+        for (int i = COUNT * part / parts; i < COUNT * (part + 1) / parts; ++i) {
             Piece piece = regs[i];
             if (WHOLE || line_of(worker, i) < LINES) *reinterpret_cast<Piece*>(tile + offset(worker, i)) = piece;
         }
@@ -250,13 +266,13 @@ struct OperandTiles {
         copy_a.begin(A + a_index(row, k_begin, lda), lda, rows, depth, worker);
         copy_b.begin(B + b_index(k_begin, col, ldb), ldb, depth, cols, worker);
     }
-    __device__ __forceinline__ void load(unsigned char* stage, int worker) {
-        copy_a.load(stage, worker);
-        copy_b.load(stage + TILE_BYTES_A, worker);
+    __device__ __forceinline__ void load(int worker, int part = 0, int parts = 1) {
+        copy_a.load(worker, part, parts);
+        copy_b.load(worker, part, parts);
     }
-    __device__ __forceinline__ void store(unsigned char* stage, int worker) const {
-        copy_a.store(stage, worker);
-        copy_b.store(stage + TILE_BYTES_A, worker);
+    __device__ __forceinline__ void store(unsigned char* stage, int worker, int part = 0, int parts = 1) const {
+        copy_a.store(stage, worker, part, parts);
+        copy_b.store(stage + TILE_BYTES_A, worker, part, parts);
     }
 };
 // ---- lib/strip_store: a warp's strip of accumulators, 16 x WN, from shared memory to C ----
@@ -291,6 +307,8 @@ constexpr int K_STEP = 32 / sizeof(in_t);  // elements of K in one mma
 constexpr int K_STEPS = BK / K_STEP;
 constexpr int FRAGS_M = WM / 16;
 constexpr int FRAGS_N = WN / 8;
+constexpr bool FREE_A = (WM & (WM - 1)) == 0;  // a warp's rows (columns) begin where those bits of the index are 0
+constexpr bool FREE_B = (WN & (WN - 1)) == 0;
 constexpr bool SPREAD_A = false;
 constexpr int GROUP_B = 1;
 
@@ -299,25 +317,53 @@ struct Fragments {
     unsigned b[FRAGS_N][2];
 };
 
-// Fragments of step k_step in [0, K_STEPS) for the warp tile at (warp_row, warp_col) of the block tile;
-// smem_a and smem_b are shared-memory addresses of a stage.
-__device__ __forceinline__ void load_fragments(Fragments& frag, unsigned smem_a, unsigned smem_b, int warp_row,
-                                               int warp_col, int lane_id, int k_step) {
+// Where in a tile a lane of the warp tile at (row, col) of the block tile reads: the offsets of its chunks of the first
+// fragments, that is all ldmatrix needs, and the parts they are made of.
+struct Lane {
+    int row, col, lane_id;
+    unsigned a, b;
+};
+__device__ __forceinline__ Lane lane_of(int row, int col, int lane_id) {
+    Lane at = {row, col, lane_id, 0, 0};
+    at.a = swizzled_offset<LINE_BYTES_A>(row + lane_id % 16, lane_id / 16);
+    at.b = swizzled_offset<LINE_BYTES_B>(lane_id % 16, col / 8 + lane_id / 16);
+    asm volatile("" : "+r"(at.a), "+r"(at.b));  // two registers, not the parts of the sums, live through the loop
+    return at;
+}
+
+// From the address of a 16-byte chunk to that of the chunk `chunks` further on in its line, where the bits of `chunks`
+// are free in its index: swizzled or not, an XOR within 128 bytes and a sum beyond. So a lane keeps one address.
+__device__ __forceinline__ unsigned chunks_on(unsigned at, int chunks) {
+    return (at ^ chunks % 8 * 16) + chunks / 8 * 128;
+}
+
+// Row i of A's fragments of step k_step in [0, K_STEPS); smem_a is the shared-memory address of the tile.
+__device__ __forceinline__ void load_fragment_a(unsigned (&a)[4], unsigned smem_a, const Lane& lane, int i,
+                                                int k_step) {
+    [[maybe_unused]] const int row = lane.row + i * 16, lane_id = lane.lane_id;
+    // matrices: rows 0-7 and 8-15 of chunk 0, then of chunk 1
+    ldmatrix_x4(a[0], a[1], a[2], a[3], chunks_on(smem_a + lane.a, k_step * 2) + i * 16 * LINE_BYTES_A);
+}
+
+// LOAD_B of B's fragments at once, from j on, a multiple of LOAD_B in [0, FRAGS_N).
+constexpr int LOAD_B = 2;
+__device__ __forceinline__ void load_fragments_b(Fragments& frag, unsigned smem_b, const Lane& lane, int j,
+                                                 int k_step) {
+    [[maybe_unused]] const int col = lane.col + j * 8, lane_id = lane.lane_id;
+    // matrices as stored, 8 k x 8 n: k 0-7 and 8-15 of the first n chunk, then of the second; transposed
+    const unsigned at = FREE_B ? chunks_on(smem_b + lane.b, j)
+                               : smem_b + swizzled_offset<LINE_BYTES_B>(lane_id % 16, col / 8 + lane_id / 16);
+    ldmatrix_x4_trans(frag.b[j][0], frag.b[j][1], frag.b[j + 1][0], frag.b[j + 1][1],
+                      at + k_step * K_STEP * LINE_BYTES_B);
+}
+
+// All fragments of a step; smem_a and smem_b are the shared-memory addresses of a stage's tiles.
+__device__ __forceinline__ void load_fragments(Fragments& frag, unsigned smem_a, unsigned smem_b, const Lane& lane,
+                                               int k_step) {
 #pragma unroll
-    for (int i = 0; i < FRAGS_M; ++i) {
-        const int row = warp_row + i * 16;
-        // matrices: rows 0-7 and 8-15 of chunk 0, then of chunk 1
-        const unsigned at = swizzled_offset<LINE_BYTES_A>(row + lane_id % 16, k_step * 2 + lane_id / 16);
-        ldmatrix_x4(frag.a[i][0], frag.a[i][1], frag.a[i][2], frag.a[i][3], smem_a + at);
-    }
+    for (int i = 0; i < FRAGS_M; ++i) load_fragment_a(frag.a[i], smem_a, lane, i, k_step);
 #pragma unroll
-    for (int j = 0; j < FRAGS_N; j += 2) {
-        const int col = warp_col + j * 8;
-        // matrices as stored, 8 k x 8 n: k 0-7 and 8-15 of the first n chunk, then of the second; transposed
-        const int k = k_step * K_STEP + lane_id % 16;
-        const unsigned at = swizzled_offset<LINE_BYTES_B>(k, col / 8 + lane_id / 16);
-        ldmatrix_x4_trans(frag.b[j][0], frag.b[j][1], frag.b[j + 1][0], frag.b[j + 1][1], smem_b + at);
-    }
+    for (int j = 0; j < FRAGS_N; j += LOAD_B) load_fragments_b(frag, smem_b, lane, j, k_step);
 }
 
 // acc += A * B for one step. Every second row of fragments goes backwards: its first product reuses the last B.
@@ -330,6 +376,34 @@ __device__ __forceinline__ void multiply(acc_t (&acc)[FRAGS_M][FRAGS_N][4], cons
             mma_sync(acc[i][j], frag.a[i], frag.b[j]);
         }
     }
+}
+
+// The same, and each fragment makes room for its successor of step `next` as soon as its last product is under way:
+// first the upper half of the rows, then the lower half column by column. `next_stage` comes between the halves and
+// gives the address of the stage to load from. So loads run behind products, and no register is taken twice.
+template <class NextStage>
+__device__ __forceinline__ void multiply_in_turn(acc_t (&acc)[FRAGS_M][FRAGS_N][4], Fragments& frag, const Lane& lane,
+                                                 int next, NextStage next_stage) {
+    constexpr int HALF = FRAGS_M / 2;
+#pragma unroll
+    for (int i = 0; i < HALF; ++i) {
+#pragma unroll
+        for (int j = 0; j < FRAGS_N; ++j) mma_sync(acc[i][j], frag.a[i], frag.b[j]);
+    }
+    const unsigned smem_a = next_stage();
+#pragma unroll
+    for (int j = 0; j < FRAGS_N; j += LOAD_B) {
+#pragma unroll
+        for (int e = 0; e < LOAD_B; ++e) {
+#pragma unroll
+            for (int i = HALF; i < FRAGS_M; ++i) mma_sync(acc[i][j + e], frag.a[i], frag.b[j + e]);
+        }
+        load_fragments_b(frag, smem_a + TILE_BYTES_A, lane, j, next);
+#pragma unroll
+        for (int i = 0; j == 0 && i < HALF; ++i) load_fragment_a(frag.a[i], smem_a, lane, i, next);
+    }
+#pragma unroll
+    for (int i = HALF; i < FRAGS_M; ++i) load_fragment_a(frag.a[i], smem_a, lane, i, next);
 }
 
 // Writes a row of fragments, 16 x WN, into the warp's strip [16][STRIP_LD] of lib/strip_store.
@@ -356,54 +430,51 @@ mma(int M, int N, int K, int batch, compute_t alpha, const in_t* __restrict__ A,
     const int warp_id = threadIdx.x / 32;                // [0, THREADS / 32)
     const int warp_row = warp_id / (BN / WN) * WM;       // in the block's tile
     const int warp_col = warp_id % (BN / WN) * WN;
+    const Lane lane = lane_of(warp_row, warp_col, lane_id);
     const BlockTile tile = block_in_groups((M + BM - 1) / BM, (N + BN - 1) / BN, GROUP_M);
-    const int block_row = tile.row * BM;
-    const int block_col = tile.col * BN;
-    OperandTiles operands(A + blockIdx.z * stride_a, lda, B + blockIdx.z * stride_b, ldb, block_row, block_col, 0,
-                          M, N, K, threadIdx.x);
-    C += blockIdx.z * stride_c;
+    __shared__ BlockTile kept;  // for the store: the loop has no register left for it
+    if (threadIdx.x == 0) kept = tile;
+    OperandTiles operands(A + blockIdx.z * stride_a, lda, B + blockIdx.z * stride_b, ldb, tile.row * BM, tile.col * BN,
+                          0, M, N, K, threadIdx.x);
 
     // ---- 2. the first tile: global -> registers -> shared; the second sets out ----
-    const int k_tiles = (K + BK - 1) / BK;
-    operands.load(nullptr, threadIdx.x);  // past K it reads nothing and gives zeros
+    operands.load(threadIdx.x);  // past K it reads nothing and gives zeros
     operands.store(smem, threadIdx.x);
-    operands.load(nullptr, threadIdx.x);
+    operands.load(threadIdx.x);
     __syncthreads();  // the first tile is whole
 
     acc_t acc[FRAGS_M][FRAGS_N][4] = {};
-    Fragments frag[2];
-    unsigned stage = 0;  // the one that is read, [0, STAGES)
+    Fragments frag;
+    constexpr unsigned OTHER = (STAGES - 1) * STAGE_BYTES;
+    unsigned stage = 0;  // where the one that is read begins: 0 or OTHER
     const unsigned smem_base = static_cast<unsigned>(__cvta_generic_to_shared(smem));
-    auto fragments = [&](Fragments& to, int k_step) {
-        const unsigned at = smem_base + stage * STAGE_BYTES;
-        load_fragments(to, at, at + TILE_BYTES_A, warp_row, warp_col, lane_id, k_step);
-    };
-    fragments(frag[0], 0);
-    for (int k_tile = 0; k_tile < k_tiles; ++k_tile) {
-        // ---- 3. the next tile: registers -> shared; at once the one after it: global -> registers ----
+    load_fragments(frag, smem_base, smem_base + TILE_BYTES_A, lane, 0);
+    for (int k_tiles = (K + BK - 1) / BK; k_tiles > 0; --k_tiles) {  // that are left
+        // ---- 3. the next tile: registers -> shared; behind it the one after it: global -> registers ----
         // The registers are never idle: a fetch has the time of a whole tile until it is stored.
-        auto advance = [&]() {
-            operands.store(smem + (stage + 1) % STAGES * STAGE_BYTES, threadIdx.x);
-            operands.load(nullptr, threadIdx.x);
+        auto advance = [&](int part, int parts) {
+            operands.store(smem + (OTHER - stage), threadIdx.x, part, parts);
+            operands.load(threadIdx.x, part, parts);
         };
-        if constexpr (STAGES > 1) advance();
         auto next_stage = [&]() {
             if constexpr (STAGES == 1) {
                 __syncthreads();  // nobody reads the only stage any more
-                advance();
+                advance(0, 1);
             }
-            stage = (stage + 1) % STAGES;
+            stage = OTHER - stage;
             __syncthreads();  // the next tile is whole; and nobody reads the stage before it
         };
 
         // ---- 4. multiply ----
 #pragma unroll
         for (int k_step = 0; k_step < K_STEPS; ++k_step) {
-            if (k_step == K_STEPS - 1) next_stage();
-            fragments(frag[(k_step + 1) % 2], (k_step + 1) % K_STEPS);
-            multiply(acc, frag[k_step % 2]);
+            if (STAGES > 1 && k_step < PARTS) advance(k_step, PARTS);
+            const int next = (k_step + 1) % K_STEPS;
+            multiply_in_turn(acc, frag, lane, next, [&]() {
+                if (next == 0) next_stage();
+                return smem_base + stage;
+            });
         }
-        if (DOUBLE && K_STEPS % 2) frag[0] = frag[1];
     }
 
     // ---- 5. store: 16 rows of the warp at a time, through its own strip of shared memory ----
@@ -413,8 +484,8 @@ mma(int M, int N, int K, int batch, compute_t alpha, const in_t* __restrict__ A,
     for (int i = 0; i < FRAGS_M; ++i) {
         fragments_to_strip(strip, acc[i], lane_id);
         __syncwarp();  // the strip is whole
-        const int row = block_row + warp_row + i * 16, col = block_col + warp_col;
-        store_strip(strip, lane_id, row, col, M, N, C, ldc, alpha, beta, nullptr);
+        const int row = kept.row * BM + warp_row + i * 16, col = kept.col * BN + warp_col;
+        store_strip(strip, lane_id, row, col, M, N, C + blockIdx.z * stride_c, ldc, alpha, beta, nullptr);
         __syncwarp();  // and free again
     }
 }

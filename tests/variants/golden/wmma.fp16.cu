@@ -6,16 +6,17 @@ using out_t = __half;
 using compute_t = float;
 constexpr int BM = 128;
 constexpr int BN = 256;
-constexpr int BK = 32;
+constexpr int BK = 64;
 constexpr int WM = 64;
 constexpr int WN = 64;
-constexpr int STAGES = 2;
 constexpr int PAD = 8;
+constexpr int L2_FETCH = 256;
 constexpr int GROUP_M = 16;
 constexpr int MIN_BLOCKS = 1;
 constexpr int THREADS = 256;
 constexpr int WORKERS = 256;
 constexpr int MMA_K = 16;
+constexpr int DEPTH = 1;
 constexpr int VEC_A = 8;
 constexpr int VEC_B = 8;
 constexpr int VEC_C = 8;
@@ -119,11 +120,24 @@ __device__ __forceinline__ unsigned swizzled_offset(unsigned line, unsigned chun
 // Needs BM BN BK, WORKERS (the number of threads that copy; worker is in [0, WORKERS)), lib/swizzle, lib/index
 // and, where the template allows cp.async, lib/cp_async. Tiles come in the order of K, each BK further on.
 // Everything outside the matrix becomes zero. Without cp.async, load() fetches the next tile into registers and
-// store() writes it to shared memory, so that arithmetic between them hides the fetch. With it, load() is all there is:
+// store() writes it to shared memory, so that arithmetic between them hides the fetch; both can go part by part.
+// With it, load() is all there is:
 // cp.async needs 4, 8 or 16 aligned bytes; what is narrower passes through a few registers, at once.
 __device__ __forceinline__ unsigned bits_of(const in_t* from) {
     return *reinterpret_cast<const unsigned short*>(from);
 }
+// ld.global (PTX ISA, "Data movement: ld") of 4, 8 or 16 aligned bytes. A miss brings L2_FETCH bytes into L2: where K
+// lies along the line that is the piece of a later tile, which all blocks want at the same time.
+__device__ __forceinline__ void load_global(unsigned (&to)[4], const in_t* from) {
+    asm("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "l"(from));
+}
+__device__ __forceinline__ void load_global(unsigned (&to)[2], const in_t* from) {
+    asm("ld.global.v2.b32 {%0, %1}, [%2];" : "=r"(to[0]), "=r"(to[1]) : "l"(from));
+}
+__device__ __forceinline__ void load_global(unsigned (&to)[1], const in_t* from) {
+    asm("ld.global.b32 %0, [%1];" : "=r"(to[0]) : "l"(from));
+}
+
 // LINES lines of COLS elements; COLS lie along memory. K goes down the lines, or (K_IN_LINE) along them.
 // VEC elements are aligned, and lie whole inside the matrix or outside.
 template <int LINES, int COLS, int VEC, bool K_IN_LINE, Swizzle KIND>
@@ -157,20 +171,20 @@ struct TileCopy {
     }
     // Where piece i of a worker lies in the tile. Lines ALIKE apart are swizzled alike: where the steps come to that
     // after PERIOD pieces, i adds a constant.
-    static __device__ __forceinline__ unsigned offset(int worker, int i) {
+    static __device__ __forceinline__ long long offset(int worker, int i) {
         constexpr int ALIKE = KIND == Swizzle::PAIRS ? 16 : 8;
         constexpr int PERIOD = !FIXED_COL ? 1 << 30 : STEP % ALIKE == 0 ? 1 : ALIKE % STEP == 0 ? ALIKE / STEP : 1 << 30;
         const int first = i % PERIOD;
         const int line = line_of(worker, first), col = col_of(worker, first);
-        return swizzled_offset<COLS * SIZE, KIND>(line, col * SIZE / 16) + col * SIZE % 16 +
-               (i - first) * STEP * (COLS * SIZE + PAD_BYTES);
+        const long long at = swizzled_offset<COLS * SIZE, KIND>(line, col * SIZE / 16) + col * SIZE % 16;
+        return at + (i - first) * STEP * (COLS * SIZE + PAD_BYTES);  // as wide as a pointer: folds into the instruction
     }
 
     // A piece with `left` elements to the end of its line; zeros if it is not inside.
     static __device__ __forceinline__ Piece fetch(const in_t* piece, bool inside, int left) {
         Piece got = {};
         if constexpr (PIECE == VEC) {
-            if (inside) got = *reinterpret_cast<const Piece*>(piece);
+            if (inside) load_global(got.words, piece);
         } else {
 #pragma unroll
             for (int e = 0; e < PIECE; ++e) {
@@ -180,10 +194,11 @@ struct TileCopy {
         return got;
     }
 
-    __device__ __forceinline__ void load(unsigned char* tile, int worker) {
-        const in_t* piece = from;
+    // Part `part` of `parts` of the pieces; the last one moves on to the next tile.
+    __device__ __forceinline__ void load(int worker, int part, int parts) {
+        const in_t* piece = from + (FIXED_COL ? COUNT * part / parts * STEP * ld : 0);
 #pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
+        for (int i = COUNT * part / parts; i < COUNT * (part + 1) / parts; ++i) {
             const int line = FIXED_COL ? i * STEP : line_of(worker, i) - line_of(worker, 0);  // from the first piece's
             const int col = FIXED_COL ? 0 : col_of(worker, i) - col_of(worker, 0);
             if (!FIXED_COL) piece = from + line * ld + col;
@@ -192,12 +207,13 @@ struct TileCopy {
             regs[i] = fetch(piece, inside, cols - col);
             if (FIXED_COL) piece += STEP * ld;
         }
+        if (part + 1 < parts) return;
         from += K_IN_LINE ? (long long)BK : BK * ld;
         (K_IN_LINE ? cols : lines) -= BK;
     }
-    __device__ __forceinline__ void store(unsigned char* tile, int worker) const {
+    __device__ __forceinline__ void store(unsigned char* tile, int worker, int part, int parts) const {
 #pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
+        for (int i = COUNT * part / parts; i < COUNT * (part + 1) / parts; ++i) {
             Piece piece = regs[i];
             if (WHOLE || line_of(worker, i) < LINES) *reinterpret_cast<Piece*>(tile + offset(worker, i)) = piece;
         }
@@ -221,13 +237,13 @@ struct OperandTiles {
         copy_a.begin(A + a_index(row, k_begin, lda), lda, rows, depth, worker);
         copy_b.begin(B + b_index(k_begin, col, ldb), ldb, depth, cols, worker);
     }
-    __device__ __forceinline__ void load(unsigned char* stage, int worker) {
-        copy_a.load(stage, worker);
-        copy_b.load(stage + TILE_BYTES_A, worker);
+    __device__ __forceinline__ void load(int worker, int part = 0, int parts = 1) {
+        copy_a.load(worker, part, parts);
+        copy_b.load(worker, part, parts);
     }
-    __device__ __forceinline__ void store(unsigned char* stage, int worker) const {
-        copy_a.store(stage, worker);
-        copy_b.store(stage + TILE_BYTES_A, worker);
+    __device__ __forceinline__ void store(unsigned char* stage, int worker, int part = 0, int parts = 1) const {
+        copy_a.store(stage, worker, part, parts);
+        copy_b.store(stage + TILE_BYTES_A, worker, part, parts);
     }
 };
 // ---- lib/strip_store: a warp's strip of accumulators, 16 x WN, from shared memory to C ----
@@ -276,7 +292,7 @@ constexpr int FRAGS_N = WN / 16;
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 gemm_wmma(int M, int N, int K, int batch, compute_t alpha, const in_t* __restrict__ A, long long lda, long long stride_a, const in_t* __restrict__ B, long long ldb, long long stride_b, compute_t beta, out_t* __restrict__ C, long long ldc, long long stride_c) {
-    extern __shared__ __align__(128) unsigned char smem[];  // [STAGES][STAGE_BYTES]; at the end a strip a warp
+    extern __shared__ __align__(128) unsigned char smem[];  // [DEPTH][STAGE_BYTES]; at the end a strip a warp
 
     // ---- 1. which tile ----
     const int lane_id = threadIdx.x % 32;
@@ -292,29 +308,29 @@ gemm_wmma(int M, int N, int K, int batch, compute_t alpha, const in_t* __restric
 
     // ---- 2. the first tile: global -> registers -> shared; the second sets out ----
     const int k_tiles = (K + BK - 1) / BK;
-    operands.load(nullptr, threadIdx.x);  // past K it reads nothing and gives zeros
+    operands.load(threadIdx.x);  // past K it reads nothing and gives zeros
     operands.store(smem, threadIdx.x);
-    operands.load(nullptr, threadIdx.x);
+    operands.load(threadIdx.x);
     __syncthreads();  // the first tile is whole
 
     FragmentC acc[FRAGS_M][FRAGS_N];
 #pragma unroll
     for (int i = 0; i < FRAGS_M * FRAGS_N; ++i) wmma::fill_fragment(acc[i / FRAGS_N][i % FRAGS_N], 0.0f);
 
-    unsigned stage = 0;  // the one that is read, [0, STAGES)
+    unsigned stage = 0;  // the one that is read, [0, DEPTH)
     auto advance = [&]() {
-        operands.store(smem + (stage + 1) % STAGES * STAGE_BYTES, threadIdx.x);
-        operands.load(nullptr, threadIdx.x);
+        operands.store(smem + (stage + 1) % DEPTH * STAGE_BYTES, threadIdx.x);
+        operands.load(threadIdx.x);
     };
     for (int k_tile = 0; k_tile < k_tiles; ++k_tile) {
         // ---- 3. the next tile: registers -> shared; at once the one after it: global -> registers ----
         // The registers are never idle: a fetch has the time of a whole tile until it is stored.
-        if constexpr (STAGES > 1) advance();
+        if constexpr (DEPTH > 1) advance();
 
         // ---- 4. multiply ----
         const in_t* smem_a = reinterpret_cast<const in_t*>(smem + stage * STAGE_BYTES);
         const in_t* smem_b = reinterpret_cast<const in_t*>(smem + stage * STAGE_BYTES + TILE_BYTES_A);
-#pragma unroll
+#pragma unroll (DEPTH > 1 ? BK / MMA_K : 1)
         for (int k_inner = 0; k_inner < BK; k_inner += MMA_K) {
             FragmentA frag_a[FRAGS_M];
             FragmentB frag_b[FRAGS_N];
@@ -338,11 +354,11 @@ gemm_wmma(int M, int N, int K, int batch, compute_t alpha, const in_t* __restric
         }
 
         // ---- 5. on to the next stage ----
-        if constexpr (STAGES == 1) {
+        if constexpr (DEPTH == 1) {
             __syncthreads();  // nobody reads the only stage any more
             advance();
         }
-        stage = (stage + 1) % STAGES;
+        stage = (stage + 1) % DEPTH;
         __syncthreads();  // the next tile is whole; and nobody reads the stage before it
     }
 
