@@ -1,7 +1,7 @@
 """Every rung once at ragged shapes, to be run under compute-sanitizer.
 
     compute-sanitizer --tool memcheck python tests/gpu/sanitize.py
-    compute-sanitizer --tool racecheck python tests/gpu/sanitize.py --fp32
+    compute-sanitizer --tool racecheck python tests/gpu/sanitize.py --fp32     # or --tensor
     compute-sanitizer --tool memcheck python tests/gpu/sanitize.py --plant bounds   # must report
     compute-sanitizer --tool racecheck python tests/gpu/sanitize.py --plant race    # must report
 
@@ -73,7 +73,8 @@ def main() -> int:
     """Run what was asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--plant", choices=["bounds", "race"])
-    parser.add_argument("--fp32", action="store_true", help="only rungs that do fp32")
+    parser.add_argument("--fp32", action="store_true", help="only products in fp32")
+    parser.add_argument("--tensor", action="store_true", help="only the tensor-core rungs' types")
     asked = parser.parse_args()
     if asked.plant:
         try:
@@ -84,7 +85,7 @@ def main() -> int:
     wrong = 0
     for variant in Catalogue().ladder():
         for dtype in variant.dtypes:
-            if asked.fp32 and dtype != "fp32":
+            if (asked.fp32 and dtype != "fp32") or (asked.tensor and dtype == "fp32"):
                 continue
             for shape in SHAPES:
                 try:
