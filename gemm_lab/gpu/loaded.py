@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,12 @@ class LoadedKernel:
         self.transient = transient
         self._functions = functions
         self._module: object | None = module
+        # Whether it is released or merely dropped, its code may leave the context, and another
+        # kernel be given the same handles.
+        self._forget = weakref.finalize(self, _forget_smem, device, tuple(functions.values()))
+        self._forget.atexit = False
+        if not transient:
+            self._forget.detach()
 
     def function(self, entry: str) -> int:
         """The driver's handle; LaunchError when there is no such entry or it was unloaded."""
@@ -79,9 +86,7 @@ class LoadedKernel:
     def release(self) -> None:
         """Let go of the module; it is unloaded when no prepared launch holds it any more."""
         if self.transient:
-            with _smem_lock:
-                for function in self._functions.values():
-                    _smem_allowed.pop((self.device, function), None)
+            self._forget()
         self._module = None
         self._functions = {}
 
@@ -123,6 +128,12 @@ def allow_smem(device: int, function: int, smem_bytes: int) -> None:
             attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             driver.funcSetAttribute(function, attribute, smem_bytes)
             _smem_allowed[device, function] = smem_bytes
+
+
+def _forget_smem(device: int, functions: tuple[int, ...]) -> None:
+    # Without the lock: a finalizer may run wherever memory is asked for, inside it too.
+    for function in functions:
+        _smem_allowed.pop((device, function), None)
 
 
 def _read(path: str) -> bytes:

@@ -83,7 +83,9 @@ def encode_tensor_map(spec: TensorMapSpec, address: int) -> bytes:
         rank,
         address,
         [driver.cuuint64_t(d) for d in spec.dims],
-        [driver.cuuint64_t(s) for s in spec.strides_bytes],
+        # A map of one dimension has no strides, yet the driver refuses a null pointer to them,
+        # which is what the bindings make of an empty list.
+        [driver.cuuint64_t(s) for s in spec.strides_bytes or (16,)],
         [driver.cuuint32_t(b) for b in spec.box],
         [driver.cuuint32_t(1)] * rank,
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,

@@ -46,7 +46,8 @@ class TensorMapOver:
 
 @dataclass(frozen=True)
 class Case:
-    """One launch. `outputs` are numbers of array arguments; `tolerance` 0 asks for equal bits."""
+    """One launch. `outputs` are numbers of array arguments; they must have equal bits unless
+    `tolerance` (relative) or `absolute` says how far apart they may be."""
 
     name: str
     source: str
@@ -57,6 +58,7 @@ class Case:
     block: int = 32
     smem_bytes: int = 0
     tolerance: float = 0.0
+    absolute: float = 0.0
     exact_fma: bool = True
 
 

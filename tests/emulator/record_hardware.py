@@ -2,6 +2,7 @@
 
     python tests/emulator/record_hardware.py                 # all of them
     python tests/emulator/record_hardware.py "wgmma f16*"    # some, kept beside those recorded
+    python tests/emulator/record_hardware.py --missing       # those that were not recorded yet
     python tests/emulator/record_hardware.py --out FILE.npz
 
 Cases run in a process of their own, which is ended and started anew when a case fails, dies or
@@ -95,8 +96,10 @@ def run(backend: Any, case: Case, compiled: CompiledKernel) -> dict[str, np.ndar
         smem_bytes=case.smem_bytes,
         params=tuple(f"argument {i}" for i in range(len(arguments))),
     )
-    backend.launch(backend.load(compiled, transient=True), launch, arguments)
+    loaded = backend.load(compiled, transient=True)
+    backend.launch(loaded, launch, arguments)
     backend.synchronize()
+    backend.unload(loaded)
     return {
         f"{case.name}/{n}": backend.download(buffers[n], np.dtype(np.uint8), (case.args[n].nbytes,))
         for n in case.outputs
@@ -194,13 +197,18 @@ def fits(case: Case, arch: str) -> bool:
 def main() -> int:
     """Record every case that this card can run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("pattern", nargs="?", help="names of cases, with * and ?")
+    parser.add_argument("patterns", nargs="*", metavar="pattern", help="names, with * and ?")
+    parser.add_argument("--missing", action="store_true", help="cases that FILE does not hold")
     parser.add_argument("--out", type=Path, default=RECORDED)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         return serve()
-    chosen = [c for c in CASES if fnmatch.fnmatchcase(c.name, options.pattern or "*")]
+    wanted = options.patterns or ["*"]
+    chosen = [c for c in CASES if any(fnmatch.fnmatchcase(c.name, p) for p in wanted)]
+    if options.missing:
+        held = recorded_at(options.out)
+        chosen = [c for c in chosen if any(f"{c.name}/{n}" not in held for n in c.outputs)]
     failures: dict[str, str] = {}
     outputs: dict[str, np.ndarray] = {}
     server = Server()
@@ -227,21 +235,26 @@ def main() -> int:
                 outputs.update({key: made[key] for key in made.files})
             print(case.name, flush=True)
     server.stop()
-    keep(options.out, outputs, whole=options.pattern is None)
+    keep(options.out, outputs, whole=not (options.patterns or options.missing))
     print(f"{len(outputs)} outputs of {server.device.get('device')}; {len(failures)} cases failed")
     for name, text in failures.items():
         print(f"  {name}: {text.splitlines()[0]}")
     return 1 if failures or not outputs else 0
 
 
+def recorded_at(path: Path) -> dict[str, np.ndarray]:
+    """Outputs that a file holds."""
+    if not path.exists():
+        return {}
+    with np.load(path) as recorded:
+        return {name: recorded[name] for name in recorded.files}
+
+
 def keep(path: Path, outputs: dict[str, np.ndarray], *, whole: bool) -> None:
     """Write the outputs; a part of the cases is laid beside those recorded before."""
     if not outputs:
         return
-    before: dict[str, np.ndarray] = {}
-    if path.exists() and not whole:
-        with np.load(path) as recorded:
-            before = {name: recorded[name] for name in recorded.files}
+    before = {} if whole else recorded_at(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(path, **{**before, **outputs})
 

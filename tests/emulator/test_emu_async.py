@@ -229,6 +229,47 @@ def test_tma_loads_boxes(swizzle, columns, start):
     np.testing.assert_array_equal(o, want)
 
 
+LOAD = """
+extern __shared__ __align__(1024) float s[]; __shared__ u64 bar; u32 b = shared_address(&bar); int t = threadIdx.x;
+for (int i = t; i < room; i += 32) s[i] = -1;
+proxy_fence(); __syncthreads();
+if (t == 0) { init(b, 1); expect(b, 1024); tma2(shared_address(s), &m, x, 8, b); }
+__syncthreads(); wait(b, 0); for (int i = t; i < 512; i += 32) o[i] = s[i];
+"""
+
+
+def load_narrow(x: int, smem_bytes: int):
+    """16 rows of 64 bytes under a swizzle of 128."""
+    memory = Memory(16 << 20)
+    a = np.arange(1, 45 * 36 + 1, dtype=np.float32).reshape(45, 36)
+    _, encoded = tensor_map(memory, a, (16, 16), "128B")
+    o = np.zeros(512, np.float32)
+    source = HOPPER + wrap(LOAD, "const __grid_constant__ Map m, int x, int room, float *o")
+    run(source, encoded, x, smem_bytes // 4, o, arch="sm_90a", memory=memory, smem_bytes=smem_bytes)
+    return a, o
+
+
+def test_rows_shorter_than_their_swizzle_lie_a_whole_one_apart():
+    a, o = load_narrow(8, 2048)
+    rows = np.full((16, 32), -1, np.float32)
+    rows[:, :16] = a[8:24, 8:24]
+    want = np.zeros(512, np.float32)
+    want[swizzled(np.arange(512) * 4, 128) // 4] = rows.ravel()
+    np.testing.assert_array_equal(o, want)
+
+
+def test_a_box_that_its_swizzle_makes_too_large():
+    with pytest.raises(MemoryFault, match="copy of 2048 bytes"):
+        load_narrow(8, 1920)
+
+
+def test_a_box_starts_at_a_multiple_of_16_bytes():
+    with pytest.raises(MemoryFault, match="element 9 of its rows, at byte 36"):
+        load_narrow(9, 2048)
+    with pytest.raises(MemoryFault, match="element 2 of its rows, at byte 8"):
+        store(STORE, 2, 0)
+
+
 STORE = """
 extern __shared__ __align__(1024) float s[]; int t = threadIdx.x;
 for (int i = t; i < 512; i += 64) s[i] = i;
@@ -263,6 +304,12 @@ def test_tma_stores_inside_the_tensor_only():
     want[30:40, 16:36] = np.arange(512, dtype=np.float32).reshape(16, 32)[:10, :20]
     np.testing.assert_array_equal(got, want)
     assert not report.races
+
+
+@pytest.mark.parametrize(("start", "axis"), [((-4, 0), 0), ((0, -1), 1)])
+def test_no_store_starts_before_the_tensor(start, axis):
+    with pytest.raises(MemoryFault, match=f"coordinate {axis} is -"):
+        store(STORE, *start)
 
 
 @pytest.mark.parametrize(

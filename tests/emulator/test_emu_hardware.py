@@ -69,9 +69,9 @@ def test_equal_to_the_card(case):
             if name not in recorded:
                 pytest.skip("the card that was recorded could not run it")
             want = recorded[name].reshape(-1).view(value.dtype).reshape(value.shape)
-            if case.tolerance == 0:
+            if case.tolerance == case.absolute == 0:
                 np.testing.assert_array_equal(value.view(np.uint8), want.view(np.uint8))
             else:
                 a, b = value.astype(np.float64), want.astype(np.float64)
                 scale = np.maximum(np.abs(b), np.abs(b).max() * 1e-2)
-                assert (np.abs(a - b) <= case.tolerance * scale).all()
+                assert (np.abs(a - b) <= case.tolerance * scale + case.absolute).all()

@@ -14,6 +14,7 @@ from gemm_lab.core.backend import Argument, Pointer, Scalar, TensorMapArgument
 from gemm_lab.core.dtypes import scalar
 from gemm_lab.core.kernel import KernelLaunch, TensorMapSpec
 from gemm_lab.errors import LaunchError, UsageError
+from gemm_lab.gpu import tensor_map
 from gemm_lab.gpu.launch import ArgumentLayout, LaunchCalls, PreparedLaunch, prepare_launch
 
 C_TYPES = {"int": "i", "long long": "q", "float": "f", "double": "d"}
@@ -215,3 +216,20 @@ def test_threads_never_share_a_block() -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_a_map_of_one_dimension_has_strides_to_point_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bindings make a null pointer of an empty list, and the driver refuses it."""
+    driver = pytest.importorskip("cuda.bindings.driver")
+    strides: list[int] = []
+
+    def encode(*args: object) -> tuple[int, object]:
+        strides.extend(int(s) for s in args[4])  # type: ignore[attr-defined]
+        return 0, driver.CUtensorMap()
+
+    monkeypatch.setattr(driver, "cuTensorMapEncodeTiled", encode)
+    spec = TensorMapSpec(
+        operand="a", dtype=scalar("fp32"), dims=(200,), strides_bytes=(), box=(64,)
+    )
+    assert len(tensor_map.encode_tensor_map.__wrapped__(spec, 0x1000)) == 128
+    assert strides

@@ -127,6 +127,35 @@ def test_the_opt_in_is_asked_for_whatever_the_size(monkeypatch: pytest.MonkeyPat
     assert asked == [(1, 1024), (1, 49152), (2, 49152), (1, 65536)]
 
 
+@pytest.mark.parametrize("released", [True, False])
+def test_a_handle_that_comes_again_is_opted_in_again(
+    released: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver gives a new kernel the handle of one that left, whoever let go of it."""
+    asked: list[tuple[int, int]] = []
+    driver = SimpleNamespace(
+        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8,
+        funcSetAttribute=lambda function, _, value: asked.append((function, value)),
+    )
+    monkeypatch.setattr(loaded, "cuda", lambda: SimpleNamespace(driver=driver))
+    monkeypatch.setattr(loaded, "_smem_allowed", {})
+    for handle in (7, 7):
+        kernel = loaded.LoadedKernel(
+            compiled=None,  # type: ignore[arg-type]
+            device=0,
+            functions={"k": handle},
+            facts={},
+            module=object(),
+            transient=True,
+        )
+        loaded.allow_smem(0, kernel.function("k"), 81920)
+        loaded.allow_smem(0, kernel.function("k"), 81920)
+        if released:
+            kernel.release()
+        del kernel
+    assert asked == [(7, 81920), (7, 81920)]
+
+
 @pytest.mark.parametrize(
     ("name", "values", "fit"),
     [

@@ -37,9 +37,15 @@ def swizzled(address: Array, span: int) -> Array:
 
 
 @functools.lru_cache(maxsize=256)
-def _box_words(box_bytes: int, base: int, span: int) -> Array:
-    """Shared words of a box at a byte offset, in the order of the box."""
-    return swizzled(base + 4 * np.arange(box_bytes // 4, dtype=np.int64), span) >> 2
+def _box_words(size: int, base: int, span: int, row: int) -> Array:
+    """Shared words of `size` bytes at a byte offset, in the order of the box.
+
+    Rows of `row` bytes lie a whole `span` apart where they are shorter than it.
+    """
+    at = np.arange(size // 4, dtype=np.int64) * 4
+    if row < span:
+        at = at // row * span + at % row
+    return swizzled(base + at, span) >> 2
 
 
 class BulkCopies(BulkChecks, System):
@@ -59,9 +65,11 @@ class BulkCopies(BulkChecks, System):
         for address, lanes in self._by_map(map_address, m):
             map_ = self.tensor_map_at(address, int(lanes[0]), site)
             at = self._lane(target, lanes)
-            self._check_shared(at & REMOTE_MASK, map_.box_bytes, 128, lanes, site)
-            data = self._gather(map_, [self._lane(c, lanes) for c in coords], lanes, site)
-            self._deliver(at, data, map_.swizzle, barrier, multicast, lanes, site)
+            self._check_shared(at & REMOTE_MASK, map_.shared_bytes, 128, lanes, site)
+            places = [self._lane(c, lanes) for c in coords]
+            self._check_coordinates(map_, places, False, lanes, site)
+            data = self._gather(map_, places, lanes, site)
+            self._deliver(at, data, map_, barrier, multicast, lanes, site)
             if self.counters is not None:
                 self.counters.bump(site.ins, "tma_bytes", map_.box_bytes * len(lanes))
 
@@ -83,7 +91,7 @@ class BulkCopies(BulkChecks, System):
             self._check_heap(of, count, lanes, site)
             words = (of - HEAP_BASE >> 2)[:, None] + np.arange(count // 4)
             data = self.heap.i32[words]
-            self._deliver(at, data, 0, barrier, multicast, lanes, site)
+            self._deliver(at, data, None, barrier, multicast, lanes, site)
             if self.counters is not None:
                 self.counters.bump(site.ins, "tma_bytes", count * len(lanes))
 
@@ -91,7 +99,7 @@ class BulkCopies(BulkChecks, System):
         self,
         at: Array,
         data: Array,
-        span: int,
+        map_: TensorMap | None,
         barrier: Array,
         multicast: Array | None,
         lanes: Array,
@@ -99,6 +107,7 @@ class BulkCopies(BulkChecks, System):
     ) -> None:
         """Words [lanes, n] into shared memory, and their bytes to the mbarrier at the target."""
         size = data.shape[1] * 4
+        span, row = (map_.swizzle, map_.inner_bytes) if map_ else (0, size)
         cluster = self.cluster_size
         own = lanes % self.B
         first = own // cluster * cluster
@@ -122,7 +131,7 @@ class BulkCopies(BulkChecks, System):
                 self.remote_use(lanes[on], block[on], site)
             for start in np.unique(offset[on]).tolist():
                 pick = on & (offset == start)
-                words = _box_words(size, start, span)
+                words = _box_words(size, start, span, row)
                 self.smem[words[:, None], block[pick][None]] = data[pick].T
                 if self.track:
                     self.smem_written[words[:, None], block[pick][None]] = True
@@ -140,11 +149,6 @@ class BulkCopies(BulkChecks, System):
 
     def _gather(self, map_: TensorMap, coords: list[Array], lanes: Array, site: Site) -> Array:
         """Boxes as int32 words [lanes, n]; what lies outside the tensor is zero."""
-        if len(coords) != len(map_.dims):
-            raise self._bulk_fault(
-                "tensor map", f"{len(coords)} coordinates for {len(map_.dims)} dimensions",
-                int(lanes[0]), site,
-            )  # fmt: skip
         index, inside = self._box_index(map_, coords)
         if inside.any():
             found = index[inside]
@@ -246,8 +250,10 @@ class BulkCopies(BulkChecks, System):
         for address, lanes in self._by_map(map_address, m):
             map_ = self.tensor_map_at(address, int(lanes[0]), site)
             of = self._lane(source, lanes)
-            self._check_shared(of, map_.box_bytes, 128, lanes, site)
-            index, inside = self._box_index(map_, [self._lane(c, lanes) for c in coords])
+            self._check_shared(of, map_.shared_bytes, 128, lanes, site)
+            places = [self._lane(c, lanes) for c in coords]
+            self._check_coordinates(map_, places, True, lanes, site)
+            index, inside = self._box_index(map_, places)
             if inside.any():
                 found = index[inside]
                 self._check_span(
@@ -260,7 +266,7 @@ class BulkCopies(BulkChecks, System):
                 )
             view = self.heap.get(BITS.get(kind, kind))
             for row, (start, lane) in enumerate(zip(of.tolist(), lanes.tolist(), strict=True)):
-                words = _box_words(map_.box_bytes, start, map_.swizzle)
+                words = _box_words(map_.box_bytes, start, map_.swizzle, map_.inner_bytes)
                 self._read_shared(words[None], np.array([lane]), site)
                 data = self.smem[words, lane % self.B].view(view.dtype).reshape(inside.shape[1:])
                 on = inside[row]

@@ -39,6 +39,41 @@ class BulkChecks(Mbarriers):
                 site,
             )
 
+    def _check_coordinates(
+        self, map_: TensorMap, coords: list[Array], store: bool, lanes: Array, site: Site
+    ) -> None:
+        """A box starts at a multiple of 16 bytes, and for a store at no negative coordinate.
+
+        A card reports an illegal instruction for either. The first is not in the PTX ISA; the
+        second is in the CUDA Programming Guide, "Negative indices and out of bounds".
+        """
+        if len(coords) != len(map_.dims):
+            raise self._bulk_fault(
+                "tensor map", f"{len(coords)} coordinates for {len(map_.dims)} dimensions",
+                int(lanes[0]), site,
+            )  # fmt: skip
+        start = coords[0] * map_.element_bytes
+        bad = (start & 15) != 0
+        if bad.any():
+            first = int(bad.argmax())
+            raise self._bulk_fault(
+                "misaligned",
+                f"the box starts at element {int(coords[0][first])} of its rows, at byte "
+                f"{int(start[first])}, which must be a multiple of 16",
+                int(lanes[first]),
+                site,
+            )
+        for axis, at in enumerate(coords):
+            if store and (at < 0).any():
+                first = int((at < 0).argmax())
+                raise self._bulk_fault(
+                    "out of bounds",
+                    f"a store of a box whose coordinate {axis} is {int(at[first])}; only a load "
+                    "may start before the tensor",
+                    int(lanes[first]),
+                    site,
+                )
+
     def _check_heap(self, at: Array, size: int, lanes: Array, site: Site) -> None:
         if len(at) and (at & 15).any():
             raise self._bulk_fault(

@@ -5,6 +5,7 @@ The layout of the bytes is the emulator's own; a map that the driver encoded can
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,11 +46,23 @@ class TensorMap:
 
     @property
     def box_bytes(self) -> int:
-        """Bytes of a box."""
-        size = self.element_bytes
-        for extent in self.box:
-            size *= extent
-        return size
+        """Bytes of a box that move, and that an mbarrier is told of."""
+        return self.inner_bytes * math.prod(self.box[1:])
+
+    @property
+    def inner_bytes(self) -> int:
+        """Bytes of the box's innermost dimension."""
+        return self.box[0] * self.element_bytes
+
+    @property
+    def pitch_bytes(self) -> int:
+        """Bytes of shared memory from one row of the box to the next: a whole swizzle at least."""
+        return max(self.inner_bytes, self.swizzle)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory that a box takes."""
+        return self.pitch_bytes * math.prod(self.box[1:])
 
 
 def encode_tensor_map(
