@@ -28,7 +28,7 @@ from gemm_lab.lab.choice_prospects import (
     split_tunable,
     tile_configs,
 )
-from gemm_lab.lab.choice_records import Record
+from gemm_lab.lab.choice_records import MOST_RECORDED, Record
 from gemm_lab.lab.choice_rule import Estimate, copies_ms, estimate, wave_cost
 from gemm_lab.variants import config_of
 
@@ -86,7 +86,11 @@ class Ranking:
             s for s in self._by_rule(top)
             if (s.alternative.variant, s.alternative.config) not in known
         ]  # fmt: skip
-        seen.sort(key=lambda s: s.cost)
+        # With as many records of this very problem as are kept, what has none was slower, whatever
+        # the rule promises.
+        recorded = [s.alternative.basis is Basis.RECORDED for s in seen]
+        trusted = sum(recorded) >= MOST_RECORDED
+        seen.sort(key=lambda s: (trusted and s.alternative.basis is not Basis.RECORDED, s.cost))
         kept: list[Alternative] = []
         for s in seen:
             if sum(k.variant == s.alternative.variant for k in kept) < _CONFIGS_OF_A_RUNG:

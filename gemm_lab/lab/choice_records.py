@@ -28,6 +28,8 @@ from gemm_lab.lab.journal import read_journal
 
 __all__ = ["Record", "Records", "choice_lines", "load_records", "records_of", "write_choices"]
 
+# So many kernels of a problem are kept; where there are so many, others were measured and slower.
+MOST_RECORDED = 4
 _SHIPPED = Path(__file__).parent / "choices"
 _ENVIRONMENT = "GEMM_LAB_RESULTS"
 _log = logging.getLogger("gemm_lab")
@@ -107,7 +109,7 @@ class Records(Sequence[Record]):
         return groups
 
 
-def records_of(measurements: Iterable[Measurement], *, most: int = 4) -> list[Record]:
+def records_of(measurements: Iterable[Measurement], *, most: int = MOST_RECORDED) -> list[Record]:
     """The fastest kernels of every problem on every card, `most` at most, fastest first.
 
     Only right, timed, plain products on a GPU count; of a kernel measured twice, the later time.
