@@ -83,6 +83,9 @@ def calls(backend: GpuBackend) -> dict[str, Callable[[], Any]]:
         print("gemm_lab.matmul is left out: it does not exist", file=sys.stderr)
     else:
         found["gemm_lab.matmul(a, b, out=c)"] = lambda: matmul(a, b, out=c)
+        found["gemm_lab.matmul(..., SPLIT_K=2)"] = lambda: matmul(
+            a, b, out=c, variant="simt_async", SPLIT_K=2
+        )
     return found
 
 

@@ -18,7 +18,7 @@ from gemm_lab.lab.chooser import RefusedError, chooser_of
 from gemm_lab.lab.execute import Addresses, Executor
 from gemm_lab.lab.operands import Placed, choose_layout, matrix, place
 from gemm_lab.lab.outputs import bring_back, overlaps_itself, place_bias, place_out
-from gemm_lab.lab.prepare import Request, build_executor
+from gemm_lab.lab.prepare import Request, build_executor, recall_executor
 from gemm_lab.lab.question import arithmetic_of, home, shape_of
 from gemm_lab.lab.workbench import LOWEST_USUAL_ARCH, BackendName, Workbench
 from gemm_lab.variants import Variant, parse_epilogue
@@ -226,6 +226,7 @@ class Call:
         """The same; `placed` takes whatever was laid in the backend's memory."""
         layout, a, b, c, bias = problem.layout, views.a, views.b, views.c, views.bias
         aligned: frozenset[str] = frozenset()
+        ready = build_executor if a.device is None else recall_executor
         while True:
             placed_a = place(a, layout[0], backend, name="a", aligned="a" in aligned)
             placed_b = place(b, layout[1], backend, name="b", aligned="b" in aligned)
@@ -241,7 +242,7 @@ class Call:
             )
             addresses = (placed_a.address, placed_b.address, placed_c.address)
             try:
-                executor = build_executor(self.bench, backend, request, problem, strides, addresses)
+                executor = ready(self.bench, backend, request, problem, strides, addresses)
                 break
             except RuleError as error:
                 # A copy with aligned rows may keep a rule that these strides break.
@@ -257,7 +258,7 @@ class Call:
         self.copies += copies
         bring_back(problem, c, placed_c, backend)
         plain = all(v is None or v.stream is None for v in (a, b, c, bias))
-        if a.device is not None and plain and not copies and executor.is_single:
+        if a.device is not None and plain and not copies and executor.takes_three:
             self.reusable = executor
             self.spans = (a.high - a.low, b.high - b.low, c.high - c.low)
 

@@ -82,7 +82,8 @@ class Executor:
         self._single: _Step | None = None
         if len(self._chunks) == 1 and len(self._chunks[0].steps) == 1:
             self._single = None if self.plan.workspace_bytes else self._chunks[0].steps[0]
-        self.is_single = self._single is not None and not problem.bias
+        self.takes_three = not problem.bias  # a, b and c are all that a call has to bring
+        self._in_order = False
         if self._single is not None:
             order = self._single.names
             self._in_order = order[:3] == ("a", "b", "c") and not {"a", "b", "c"} & set(order[3:])
@@ -90,7 +91,7 @@ class Executor:
             self._launch = self._single.prepared.launch
 
     def launch_three(self, a: int, b: int, c: int) -> None:
-        """The warm call of a single launch without bias: as little Python as can be."""
+        """The warm call without bias: for a single launch as little Python as can be."""
         if self._in_order:
             self._launch((a, b, c, *self._unused))
         else:

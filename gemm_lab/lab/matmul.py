@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,14 +63,19 @@ def matmul(
         break a rule. CompileError, LaunchError: from below.
     """
     quick = _quick
-    if quick is not None and workbench is None:
+    usual = workbench is None and bias is None and config is None
+    # With the types: 1 and True are equal, but not both values of a tunable.
+    named = tuple((n, type(v), v) for n, v in sorted(tunables.items())) if tunables else ()
+    asked = (alpha, beta, variant, backend, dtype, out_dtype, epilogue, named)
+    if quick is not None and usual:
         found = quick(a, b, out)
         if found is not None:
-            key = (found[0], alpha, beta, variant, backend, dtype, out_dtype, epilogue)
-            if bias is None and config is None and not tunables:
-                call = _warm.get(key)
-                if call is not None and call(found[1]):
-                    return out
+            try:
+                call = _warm.get((found[0], asked))
+            except TypeError:  # no hash: what is wrong with it is told below
+                call = None
+            if call is not None and call(found[1]):
+                return out
     request = Call(
         bench=workbench or default_workbench(),
         a=a,
@@ -86,8 +92,8 @@ def matmul(
         backend=backend,
     )
     result = request.run()
-    if workbench is None and request.reusable is not None:
-        _remember(request, variant, backend, dtype, out_dtype, epilogue, bool(config or tunables))
+    if usual and request.reusable is not None:
+        _remember(request, request.reusable, asked)
     return result
 
 
@@ -98,19 +104,11 @@ _warm: dict[object, Callable[[tuple[int, int, int]], bool]] = {}
 _MOST_WARM = 4096
 
 
-def _remember(
-    call: Call,
-    variant: str | Path | Variant | None,
-    backend: str,
-    dtype: str | None,
-    out_dtype: str | None,
-    epilogue: str | None,
-    tuned: bool,
-) -> None:
+def _remember(call: Call, executor: Executor, asked: tuple[object, ...]) -> None:
     global _quick
-    if tuned or call.bias is not None or call.out is None:
+    if call.out is None:
         return
-    if isinstance(variant, str | Path) and names_file(variant):
+    if isinstance(call.variant, str | Path) and names_file(call.variant):
         return  # it may be written again
     if _quick is None:
         _quick = quick_looker()
@@ -119,9 +117,8 @@ def _remember(
         return
     if len(_warm) >= _MOST_WARM:
         _warm.clear()
-    key = (found[0], call.alpha, call.beta, variant, backend, dtype, out_dtype, epilogue)
-    assert call.reusable is not None
-    _warm[key] = _warm_call(call.reusable, call.spans)
+    with suppress(TypeError):  # a factor without a hash
+        _warm[found[0], asked] = _warm_call(executor, call.spans)
 
 
 def _warm_call(

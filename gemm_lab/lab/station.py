@@ -58,7 +58,8 @@ class TransientWorkbench(Workbench):
         return loaded
 
     def clear(self) -> None:
-        """Unload everything."""
+        """Unload everything, and forget what would launch it."""
+        self._kept.clear()
         while self._transient:
             backend, loaded = self._transient.pop()
             backend.unload(loaded)

@@ -27,6 +27,7 @@ __all__ = [
 
 BackendName = Literal["auto", "gpu", "emulator", "none"]
 LOWEST_USUAL_ARCH = "sm_80"
+_MOST_KEPT = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,7 @@ class Workbench:
         self._compiled: dict[tuple[Variant, KernelSpec], CompiledKernel] = {}
         # With its backend, which lives on here: the id of one that is gone may come again.
         self._loaded: dict[tuple[int, str], tuple[Backend, Any]] = {}
+        self._kept: dict[object, Any] = {}
 
     def variant(self, name: str | Path | Variant) -> Variant:
         """A variant by name or by the path of its file."""
@@ -88,6 +90,17 @@ class Workbench:
             if key not in self._loaded:
                 self._loaded[key] = (backend, backend.load(compiled))
             return self._loaded[key][1]
+
+    def recall(self, key: object) -> Any:
+        """What was kept under a key, or None."""
+        return self._kept.get(key)
+
+    def keep(self, key: object, ready: Any) -> None:
+        """Remember what is ready to be called; all is forgotten when it grows too much."""
+        with self._lock:
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            self._kept[key] = ready
 
     def gpu(self, device: int | None = None) -> Any:
         """The GPU backend of a device; NoGpuError with the reason when there is none."""
