@@ -153,7 +153,8 @@ def _spread(ratio: Ratio) -> str:
 
 
 def _library_text(ladder: Ladder) -> str:
-    for rung in ladder.rungs:
+    """The library beside the highest rung: lower ones may have been measured in another run."""
+    for rung in reversed(ladder.rungs):
         base = rung.measurement.baseline
         if base is not None and base.median_ms is not None:
             rate = "" if base.tflops is None else f"{significant(base.tflops)} TFLOP/s, "
