@@ -2,8 +2,8 @@
 
     python tests/gpu/card_repeats.py [--repeats 10000] [--variant wgmma ...]
 
-Every kernel that has warps of different roles or parts of a sum that are added later, in every
-dtype, at a ragged shape and an even one. Exit code 3 when two results differ.
+Every rung in every dtype, and with the sum in parts where it knows SPLIT_K, at a ragged shape and
+an even one. Exit code 3 when two results differ.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import sys
 import time
 import warnings
+from itertools import product
 from typing import Any
 
 import cupy
@@ -25,18 +26,6 @@ from gemm_lab.lab.matmul import matmul
 from gemm_lab.variants import Catalogue
 
 SHAPES = [(1024, 1024, 1024), (509, 776, 1032)]
-CASES: list[tuple[str, dict[str, int]]] = [
-    ("wgmma", {}),
-    ("wgmma", {"SPLIT_K": 4}),
-    ("fp32x3", {}),
-    ("fp32x3_mma", {}),
-    ("warp_specialized", {}),
-    ("async_copy", {}),
-    ("async_copy", {"SPLIT_K": 4}),
-    ("mma", {}),
-    ("wmma", {}),
-    ("simt_async", {}),
-]
 
 
 def on_the_card(shape: tuple[int, int], scalar: ScalarType, seed: int) -> Any:
@@ -72,22 +61,19 @@ def main() -> int:
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     bad = 0
-    for name, tunables in CASES:
-        if asked.variant and name not in asked.variant:
+    for variant in Catalogue().ladder():
+        if asked.variant and variant.name not in asked.variant:
             continue
-        for dtype in Catalogue().get(name).dtypes:
-            for shape in SHAPES:
-                begin = time.perf_counter()
-                try:
-                    found = different(name, dtype, shape, asked.repeats, tunables)
-                except GemmLabError as error:
-                    print(f"{name} {dtype} {shape} {tunables}: {error.message}")
-                    bad += 1
-                    continue
-                bad += found > 0
-                seconds = time.perf_counter() - begin
-                said = f"{found} of {asked.repeats} differ, {seconds:.1f} s"
-                print(f"{name} {dtype} {shape} {tunables}: {said}")
+        parts = [{}, {"SPLIT_K": 4}] if "SPLIT_K" in variant.tunables else [{}]
+        for tunables, dtype, shape in product(parts, variant.dtypes, SHAPES):
+            begin = time.perf_counter()
+            try:
+                found = different(variant.name, dtype, shape, asked.repeats, tunables)
+                said = f"{found} of {asked.repeats} differ, {time.perf_counter() - begin:.1f} s"
+            except GemmLabError as error:
+                found, said = 1, error.message
+            bad += found > 0
+            print(f"{variant.name} {dtype} {shape} {tunables}: {said}")
     return 3 if bad else 0
 
 

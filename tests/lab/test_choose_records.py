@@ -17,6 +17,7 @@ from gemm_lab.core.measurement import to_json
 from gemm_lab.errors import UsageError
 from gemm_lab.lab.choice import Basis, Choice
 from gemm_lab.lab.choice_records import (
+    MOST_RECORDED,
     Records,
     choice_lines,
     load_records,
@@ -68,6 +69,14 @@ class TestWhatIsTaken:
     def test_far_away_the_rule_decides(self) -> None:
         choice = choose(question((64, 4096, 16384)), [record(HIGH, defaults(HIGH), 0.2)])
         assert choice.chosen.basis is Basis.RULE
+
+    def test_as_many_records_as_are_kept_outrank_what_the_rule_promises(self) -> None:
+        slow = [record(name, defaults(name), 300.0 + i) for i, name in enumerate(rungs())]
+        few, full = slow[1:MOST_RECORDED], slow[1 : MOST_RECORDED + 1]
+        assert choose(question(CUBE), few).chosen.basis is not Basis.RECORDED
+        choice = choose(question(CUBE), full)
+        assert choice.chosen.basis is Basis.RECORDED
+        assert choice.variant == rungs()[1]
 
     def test_a_slow_kernel_is_not_taken_for_being_the_only_one_recorded(self) -> None:
         choice = choose(question(CUBE), [record(LOW, defaults(LOW), 300.0)])

@@ -73,6 +73,16 @@ def test_problems_are_apart_and_the_library_is_named() -> None:
     assert "BLAS 1, 2.000 TFLOP/s, 1.000 ms, compute type F32" in render_markdown(document)
 
 
+def test_the_library_is_the_one_beside_the_highest_rung() -> None:
+    earlier = Baseline(
+        name="BLAS 0", compute_type="F32", samples_ms=(2.0,), median_ms=2.0, tflops=1.0
+    )
+    low = made("a", 4.0, group="other", baseline=earlier)
+    text = render_markdown(ladder_document(ladders([low, made("b", 1.0)])))
+    assert "BLAS 1" in text
+    assert "BLAS 0" not in text
+
+
 def test_survey_hides_what_is_the_same_everywhere() -> None:
     table = survey_document([made("a", 1.0), made("b", 2.0)])[0]
     assert isinstance(table, Table)
