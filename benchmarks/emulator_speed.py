@@ -25,23 +25,12 @@ from gemm_lab.emulator import Options
 from gemm_lab.emulator.backend import EmulatorBackend
 from gemm_lab.lab.prepare import Request
 from gemm_lab.lab.trial import make_executor, make_trial
-from gemm_lab.lab.workbench import Workbench
+from gemm_lab.lab.workbench import Workbench, choose_arch
+from gemm_lab.variants import Catalogue, Variant
 
 TARGETS_MS = {"cuda": {256: 100, 512: 250, 1024: 1500}, "tensor": {512: 400}}
 GOALS_MS = {"cuda": {256: 50, 512: 200, 1024: 1200}, "tensor": {}}
 WATCHED_TARGET_MS = 150
-RUNGS = {
-    "naive": ("fp32", "sm_80"),
-    "y_first": ("fp32", "sm_80"),
-    "shared": ("fp32", "sm_80"),
-    "tiled": ("fp32", "sm_80"),
-    "vectorized": ("fp32", "sm_80"),
-    "warp_tiled": ("fp32", "sm_80"),
-    "wmma": ("fp16", "sm_80"),
-    "mma": ("fp16", "sm_80"),
-    "async_copy": ("fp16", "sm_80"),
-    "wgmma": ("fp16", "sm_90a"),
-}
 RESULTS = Path(__file__).parent / "results" / "emulator_speed.json"
 
 
@@ -55,15 +44,16 @@ def least_ms(call: Any, repeats: int) -> tuple[float, float]:
     return times[0], min(times)
 
 
-def measure(bench: Workbench, variant: str, size: int, repeats: int) -> dict[str, Any]:
-    """One rung at size^3."""
-    dtype, arch = RUNGS[variant]
+def measure(bench: Workbench, variant: Variant, size: int, repeats: int) -> dict[str, Any]:
+    """One rung at size^3, in fp32 or else its first arithmetic."""
+    dtype = "fp32" if "fp32" in variant.dtypes else next(iter(variant.dtypes))
+    arch = choose_arch(variant.support(dtype).arch, None, None)
     backend = EmulatorBackend(arch=arch)
     kind = dtype_of(dtype)
     problem = GemmProblem(
         shape=Shape(m=size, n=size, k=size), dtype=kind, out=kind.default_out, layout="nn"
     )
-    request = Request.of(bench.variant(variant), dtype, {}, arch=arch)
+    request = Request.of(variant, dtype, {}, arch=arch)
     executor, _ = make_executor(bench, backend, request, problem)
     trial = make_trial(backend, executor, problem, seed=0)
     first, least = least_ms(trial.launch, repeats)
@@ -71,7 +61,8 @@ def measure(bench: Workbench, variant: str, size: int, repeats: int) -> dict[str
     trial.launch()
     group = "cuda" if dtype == "fp32" else "tensor"
     row: dict[str, Any] = {
-        "variant": variant,
+        "variant": variant.name,
+        "dtype": dtype,
         "size": size,
         "first_ms": round(first, 1),
         "least_ms": round(least, 1),
@@ -97,20 +88,20 @@ def main() -> None:
     """Measure, print, and keep the figures if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", default="256,512,1024")
-    parser.add_argument("--variants", default=",".join(RUNGS))
+    parser.add_argument("--variants", default=",".join(v.name for v in Catalogue().ladder()))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     bench = Workbench()
     rows = []
-    print(f"{'variant':12s} {'size':>5s} {'first':>8s} {'least':>8s} {'target':>7s} watched  [ms]")
-    for variant in options.variants.split(","):
+    print(f"{'variant':16s} {'size':>5s} {'first':>8s} {'least':>8s} {'target':>7s} watched  [ms]")
+    for variant in map(bench.variant, options.variants.split(",")):
         for size in map(int, options.sizes.split(",")):
             row = measure(bench, variant, size, options.repeats)
             rows.append(row)
             target = row["target_ms"] or ""
             print(
-                f"{variant:12s} {size:5d} {row['first_ms']:8.1f} {row['least_ms']:8.1f} "
+                f"{variant.name:16s} {size:5d} {row['first_ms']:8.1f} {row['least_ms']:8.1f} "
                 f"{target!s:>7s} {row.get('watched_ms', '')!s:>7s} "
                 f"{'' if row['verified'] else 'WRONG'}"
             )
